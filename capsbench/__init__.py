@@ -1,0 +1,3 @@
+"""capsbench: the reproducibility benchmark of Capsule Networks."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,39 @@
+"""Errors a user can act on: one sentence saying what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CapsbenchError(Exception):
+    """A mistake in the user's input or environment. The terminal prints the sentence, never a traceback."""
+
+    exit_code = 2
+
+
+class DataError(CapsbenchError):
+    """A data file is missing, truncated, altered or of the wrong kind."""
+
+
+class PlanError(CapsbenchError):
+    """A plan or a variant does not hold together."""
+
+
+class RoutingError(CapsbenchError):
+    """A routing algorithm got options it does not take, or returned something that is not a routing."""
+
+
+class ResourceError(CapsbenchError):
+    """The machine could not do the work (memory, disk, a signal): the job failed and can be tried again."""
+
+    exit_code = 4
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """`; did you mean 'capsnet-r3'?` for the known word nearest to `word`, or the list of known words if none is near."""
+    names = sorted(str(name) for name in known)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known: {', '.join(names)}." if names else "."
