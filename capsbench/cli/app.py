@@ -1,0 +1,193 @@
+"""The commands, each a few lines; what they do is in the stages. torch is imported only where it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from capsbench import __version__
+from capsbench.errors import CapsbenchError
+from capsbench.plan import Cell, House, load_variants
+from capsbench.pipeline import dataset_record, open_house
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console(highlight=False, soft_wrap=True)
+
+PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
+Task = Annotated[str | None, typer.Option(help="Only this task.")]
+Variant = Annotated[str | None, typer.Option(help="Only this variant.")]
+Seed = Annotated[int | None, typer.Option(help="Only this seed.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:<n>; the best there is when not said.")]
+Threads = Annotated[int, typer.Option(help="CPU threads; weights differ with it, so it is recorded.", min=1)]
+Done = Annotated[Path | None, typer.Option("--done", hidden=True, help="File that says the job is done.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"capsbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="The reproducibility benchmark of Capsule Networks.")
+def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None:
+    pass
+
+
+def _chosen(house: House, task: str | None, variant: str | None, seed: int | None = None) -> list[Cell]:
+    """The cells that the options name. Raises PlanError with the nearest name if there is none."""
+    if task is not None and variant is not None:
+        cells = [house.cell(task, variant)]
+    else:
+        cells = [c for c in house.cells if task in (None, c.task) and variant in (None, c.variant, c.folder_name)]
+    if not cells:
+        cells = [house.cell(task or "any task", variant or "any variant")]
+    if seed is not None and (missing := [cell.label for cell in cells if seed not in cell.seeds]):
+        raise CapsbenchError(f"{house.path}: {missing[0]} has no seed {seed}; it has {list(cells[0].seeds)}.")
+    return cells
+
+
+@app.command()
+def plan(path: PlanPath) -> None:
+    """Check a plan and list its runs."""
+    house = House.load(path)
+    table = Table("task", "variant", "seeds", "steps", "batch", "reductions", title=f"{house.name}: {house.plan.about}")
+    for cell in house.cells:
+        size = cell.options.train_images or 60_000
+        table.add_row(
+            cell.task,
+            cell.variant,
+            " ".join(map(str, cell.seeds)),
+            f"{cell.steps(size):,}",
+            str(cell.training.batch),
+            "; ".join(house.reductions(cell)) or "none",
+        )
+    console.print(table)
+    runs = sum(len(cell.seeds) for cell in house.cells)
+    console.print(f"{runs} runs in {len(house.cells)} cells, budget {house.plan.budget}, into {house.folder}")
+
+
+@app.command()
+def variants(name: Annotated[str | None, typer.Argument(help="Show one variant whole.")] = None) -> None:
+    """List the variants a plan may name, or show one: its resolved spec and parameters."""
+    from capsbench.cli.variants import list_variants, show_variant
+
+    if name is None:
+        list_variants(console, load_variants())
+    else:
+        show_variant(console, name)
+
+
+@app.command()
+def data(
+    path: Annotated[Path, typer.Argument(help="The plan whose data are wanted.")] = Path("config/quick.yaml"),
+    done: Done = None,
+) -> None:
+    """Find (or download) a plan's data and check every file."""
+    from capsbench.data.source import verify
+    from capsbench.files import write_json
+
+    house, source = open_house(path)
+    if source.notice:
+        console.print(f"[bold yellow]{source.notice}[/]")
+    sums = verify(source)
+    for file, digest in sums.items():
+        console.print(f"{digest}  {file}")
+    console.print(f"{house.path}: {source.badge} from {source.origin}, every file as it should be.")
+    if done:
+        write_json(done, {**dataset_record(source), "files": sums, "notice": source.notice})
+
+
+@app.command()
+def train(
+    path: PlanPath,
+    task: Task = None,
+    variant: Variant = None,
+    seed: Seed = None,
+    device: Device = None,
+    threads: Threads = 1,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events beside each run's history.")] = False,
+    done: Done = None,
+) -> None:
+    """Train a plan's runs; those that are done are left alone, those that were stopped go on."""
+    from capsbench.cli.stages import train_cells
+
+    house, source = open_house(path)
+    train_cells(console, house, source, _chosen(house, task, variant, seed), seed, device, threads, tensorboard, done)
+
+
+@app.command()
+def evaluate(
+    path: PlanPath,
+    task: Task = None,
+    variant: Variant = None,
+    seed: Seed = None,
+    device: Device = None,
+    threads: Threads = 1,
+    done: Done = None,
+) -> None:
+    """Evaluate a plan's trained runs under every condition of their task."""
+    from capsbench.cli.stages import evaluate_cells
+
+    house, source = open_house(path)
+    evaluate_cells(console, house, source, _chosen(house, task, variant, seed), seed, device, threads, done)
+
+
+@app.command()
+def report(
+    where: Annotated[Path, typer.Argument(help="A plan, or a folder of results.")],
+    done: Done = None,
+) -> None:
+    """Draw tables, figures and report.html from whatever runs are finished."""
+    from capsbench.cli.stages import make_report
+
+    if where.suffix in (".yaml", ".yml"):
+        house, source = open_house(where)
+        make_report(console, house.folder, house.describe(dataset_record(source)), done)
+    else:
+        make_report(console, where, None, done)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    path: PlanPath,
+    cores: Annotated[str, typer.Option(help="Cores for Snakemake, a number or `all`.")] = "all",
+) -> None:
+    """Run a whole plan through Snakemake and print its tables; further options go to Snakemake.
+
+    Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so).
+    """
+    house, source = open_house(path)
+    if source.notice:
+        console.print(f"[bold yellow]{source.notice}[/]")
+    snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
+    if not snakefile.is_file():
+        raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--cores", cores]
+    command += ["--configfile", str(path), *context.args]
+    finished = subprocess.run(command, check=False).returncode
+    from capsbench.cli.stages import print_results
+
+    failed = print_results(console, house.folder)
+    if finished:
+        raise CapsbenchError(
+            f"Snakemake ended with exit code {finished}: some jobs failed; their logs are in {house.folder / 'logs'}, "
+            f"and the same command goes on from what is done."
+        )
+    if failed:
+        raise typer.Exit(3)
+
+
+@app.command()
+def doctor() -> None:
+    """Versions, devices, data and free disk of this machine; says what is wrong."""
+    from capsbench.cli.doctor import examine
+
+    if examine(console):
+        raise typer.Exit(1)

@@ -1,0 +1,74 @@
+"""`capsbench doctor`: what this machine has, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from capsbench.data.source import find_source, verify
+from capsbench.errors import CapsbenchError
+from capsbench.plan import results_root
+from capsbench.provenance import git_state, machine, versions
+
+NEEDED_GB = 5  # results and checkpoints of the paper's plan
+
+
+def examine(console: Console) -> int:
+    """Print versions, device, data and disk; returns the number of things that are wrong."""
+    import torch
+
+    problems: list[str] = []
+    for name, version in versions().items():
+        console.print(f"{name:16} {version}")
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        problems.append(f"Python {sys.version.split()[0]} is not tested; use 3.11, 3.12 or 3.13.")
+    here = machine()
+    for name in ("system", "processor", "cores", "gpu", "driver"):
+        console.print(f"{name:16} {here[name] if here[name] is not None else 'none'}")
+    if here["gpu"] and not torch.cuda.is_available():
+        problems.append(
+            f"There is a {here['gpu']}, but this torch ({torch.__version__}) cannot use it; install a CUDA build."
+        )
+    console.print(f"{'trains on':16} {'cuda' if torch.cuda.is_available() else 'cpu'}")
+    git = git_state()
+    console.print(f"{'commit':16} {git['commit'] or 'not a clone'}{' (changed since)' if git['dirty'] else ''}")
+    problems += _examine_data(console) + _examine_disk(console)
+    for problem in problems:
+        console.print(f"[bold red]wrong:[/] {problem}")
+    if not problems:
+        console.print("Nothing is wrong.")
+    return len(problems)
+
+
+def _examine_data(console: Console) -> list[str]:
+    try:
+        source = find_source("mnist", download=False, fallback=not os.environ.get("CAPSBENCH_DATA"))
+        if source.dataset == "mnist":
+            verify(source)
+            console.print(f"{'MNIST':16} {source.folder}, every file as it should be")
+        else:
+            console.print(f"{'MNIST':16} not here yet; it is downloaded when a plan first needs it")
+    except CapsbenchError as error:
+        return [str(error)]
+    return []
+
+
+def _examine_disk(console: Console) -> list[str]:
+    root = results_root().absolute()
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    console.print(f"{'results':16} {root} ({free:.0f} GB free)")
+    problems = []
+    if free < NEEDED_GB:
+        problems.append(
+            f"{existing} has {free:.1f} GB free; the paper's plan wants {NEEDED_GB}: move CAPSBENCH_RESULTS."
+        )
+    if not os.access(existing, os.W_OK):
+        problems.append(f"{existing} cannot be written to; move CAPSBENCH_RESULTS.")
+    if not (Path(__file__).resolve().parents[2] / "Snakefile").is_file():
+        problems.append("There is no Snakefile beside the package: whole plans run from a clone only.")
+    return problems

@@ -1,0 +1,229 @@
+"""Training, evaluation and report as commands: they join the stages and talk to the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.files import read_json, write_json
+from capsbench.pipeline import dataset_record
+from capsbench.plan import Cell, House
+from capsbench.plan.done import is_done, run_digests
+
+LINE_SECONDS = 20.0  # between lines where there is no terminal to draw a bar on
+
+
+def _seeds(cell: Cell, seed: int | None) -> list[int]:
+    return [seed] if seed is not None else list(cell.seeds)
+
+
+def train_cells(
+    console: Console,
+    house: House,
+    source: DataSource,
+    cells: list[Cell],
+    seed: int | None,
+    device: str | None,
+    threads: int,
+    tensorboard: bool,
+    done: Path | None,
+) -> None:
+    """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`."""
+    dataset = dataset_record(source)
+    manifests: list[dict[str, Any]] = []
+    waiting = []
+    for cell in cells:
+        for s in _seeds(cell, seed):
+            digest = run_digests(house, cell, s, dataset["digest"])["run"]
+            manifest = is_done(house.run_folder(cell, s), digest)
+            if manifest is None:
+                waiting.append((cell, s))
+            else:
+                manifests.append(manifest)
+                console.print(f"{cell.label} seed {s}: {manifest['status']} already")
+    if waiting:
+        manifests += _train(console, house, source, dataset, waiting, device, threads, tensorboard)
+    for manifest in manifests:
+        if manifest["status"] == "failed":
+            run = manifest["run"]
+            console.print(
+                f"[bold red]{run['task']}/{run['variant']} seed {run['seed']} failed: {manifest['reason']}[/]"
+            )
+    if done:
+        write_json(done, [{**m["run"], "status": m["status"], "digest": m["digest"]} for m in manifests])
+
+
+def _train(
+    console: Console,
+    house: House,
+    source: DataSource,
+    dataset: dict[str, str],
+    waiting: list[tuple[Cell, int]],
+    device: str | None,
+    threads: int,
+    tensorboard: bool,
+) -> list[dict[str, Any]]:
+    from capsbench.data.digits import load_digits
+    from capsbench.training import device as devices
+    from capsbench.training.run import Setting, choose_precision, train_run
+    from capsbench.training.tensorboard import event_writer
+
+    devices.set_up(threads)
+    manifests = []
+    precisions: dict[str, dict[str, Any]] = {}
+    with devices.device(device) as chosen:
+        digits = load_digits(source, chosen)
+        for cell, seed in waiting:
+            setting = Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
+            if cell.label not in precisions:  # a cell's seeds train alike
+                precision, timings = _stored_precision(house, cell) or choose_precision(setting, seed)
+                precisions[cell.label] = {"precision": precision, "precision_timings": timings}
+            folder = house.run_folder(cell, seed)
+            with event_writer(folder if tensorboard else None) as write, _progress(console, cell, seed) as show:
+
+                def both(step: int, steps: int, loss: float | None, speed: float) -> None:
+                    show(step, steps, loss, speed)  # noqa: B023  (called before the next turn)
+                    write(step, loss, speed)  # noqa: B023
+
+                manifest = train_run(setting, seed, both, precisions[cell.label])
+            manifests.append(manifest)
+            console.print(
+                f"{cell.label} seed {seed}: {manifest['status']} after {manifest['steps']:,} steps "
+                f"in {manifest['seconds']:.0f} s ({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
+            )
+    return manifests
+
+
+def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] | None] | None:
+    """The precision that a seed of this cell was trained in before, with the same config."""
+    if cell.training.precision != "auto":
+        return None
+    for seed in cell.seeds:
+        try:
+            manifest = read_json(house.run_folder(cell, seed) / "manifest.json")
+            if manifest["config"]["variant"] == cell.config()["variant"]:
+                return manifest["resolved"]["precision"], manifest["resolved"]["precision_timings"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+@contextmanager
+def _progress(console: Console, cell: Cell, seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
+    """A bar with loss, images a second and time left; lines where there is no terminal."""
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def line(step: int, steps: int, loss: float | None, speed: float) -> None:
+            nonlocal last
+            if loss is not None and (time.monotonic() - last > LINE_SECONDS or step == steps):
+                last = time.monotonic()
+                left = (steps - step) * cell.training.batch / max(speed, 1e-9)
+                console.print(
+                    f"{cell.label} seed {seed}: step {step:,} of {steps:,}, loss {loss:.4f}, "
+                    f"{speed:,.0f} images/s, {left:.0f} s left"
+                )
+
+        yield line
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}  {task.fields[speed]} images/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        bar = bars.add_task(f"{cell.label} seed {seed}", total=None, loss="-", speed="-")
+
+        def draw(step: int, steps: int, loss: float | None, speed: float) -> None:
+            fields = {"speed": f"{speed:,.0f}"} | ({"loss": f"{loss:.4f}"} if loss is not None else {})
+            bars.update(bar, completed=step, total=steps, **fields)  # type: ignore[arg-type]
+
+        yield draw
+
+
+def evaluate_cells(
+    console: Console,
+    house: House,
+    source: DataSource,
+    cells: list[Cell],
+    seed: int | None,
+    device: str | None,
+    threads: int,
+    done: Path | None,
+) -> None:
+    """Evaluate what is trained and not yet evaluated of `cells`; then say so in `done`."""
+    dataset = dataset_record(source)
+    waiting, said = [], []
+    for cell in cells:
+        for s in _seeds(cell, seed):
+            folder = house.run_folder(cell, s)
+            manifest = is_done(folder, run_digests(house, cell, s, dataset["digest"])["run"])
+            if manifest is None:
+                raise CapsbenchError(
+                    f"{cell.label} seed {s} is not trained with this plan, source and data; "
+                    f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
+                )
+            if manifest["status"] == "done":
+                waiting.append((cell, s, manifest))
+            said.append({**manifest["run"], "status": manifest["status"]})
+    from capsbench.evaluation.done import evaluation_digest, is_evaluated
+
+    todo = []
+    for cell, s, manifest in waiting:
+        digest = evaluation_digest(cell, manifest)
+        if is_evaluated(house.run_folder(cell, s), cell, digest):
+            console.print(f"{cell.label} seed {s}: evaluated already")
+        else:
+            todo.append((cell, s, manifest, digest))
+    if todo:
+        from capsbench.data.digits import load_digits
+        from capsbench.evaluation.run import evaluate_run
+        from capsbench.training import device as devices
+
+        devices.set_up(threads)
+        with devices.device(device) as chosen:
+            digits = load_digits(source, chosen)
+            for cell, s, manifest, digest in todo:
+                conditions = evaluate_run(house, cell, s, manifest, digest, digits, chosen)
+                for condition in conditions:
+                    console.print(f"{cell.label} seed {s}, {condition.summary()}")
+    if done:
+        write_json(done, said)
+
+
+def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
+    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder."""
+    from capsbench.report import build_report
+
+    try:
+        if described is not None:
+            write_json(folder / "plan.json", described)
+        made = build_report(folder)
+    except OSError as error:
+        raise ResourceError(f"{folder} cannot be written to: {error.strerror}.") from None
+    for problem in made.problems:
+        console.print(f"[yellow]{problem}[/]")
+    console.print(f"report: {made.html}")
+    if done:
+        write_json(done, {"report": str(made.html)})
+
+
+def print_results(console: Console, folder: Path) -> int:
+    """Print the tables of a results folder and the place of its report; returns the number of failed runs."""
+    from capsbench.report import failed_runs, format_tables_for_terminal
+
+    if not (folder / "plan.json").exists():
+        return 0
+    console.print(format_tables_for_terminal(folder))
+    console.print(f"report: {folder / 'report.html'}")
+    return failed_runs(folder)

@@ -1,0 +1,1 @@
+"""Evaluation: one file a task; weights in, predictions and metrics out."""

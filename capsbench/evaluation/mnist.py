@@ -1,0 +1,91 @@
+"""MNIST: the error on the test images after the last epoch, reconstructions, and the perturbation grid of figure 4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from capsbench.data.batch import DigitSet
+from capsbench.data.digits import first
+from capsbench.data.mnist import test_images
+from capsbench.evaluation.condition import Condition
+from capsbench.evaluation.predict import predict
+from capsbench.evaluation.run import Trained
+
+SHOWN = 10  # right and wrong digits each
+OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.25, 0.25] in steps of 0.05
+
+
+def evaluate(trained: Trained) -> list[Condition]:
+    """The one condition `test`: 10,000 test images (or as few as the plan says), never shifted, nothing selected on them."""
+    options = trained.cell.options
+    digits = trained.digits.test
+    if options.test_images is not None and options.test_images < len(digits.labels):
+        digits = first(digits, options.test_images)
+    count = len(digits.labels)
+    predictions = predict(trained.model, trained.cell.spec, lambda a, b: test_images(digits, a, b), count)
+    labels = digits.labels.cpu()
+    predicted = predictions.scores.argmax(1)  # [N]
+    correct = int((predicted == labels).sum())
+    arrays: dict[str, dict[str, NDArray[Any]]] = {
+        "predictions": {
+            "labels": labels.numpy().astype(np.uint8),
+            "scores": predictions.scores.numpy().astype(np.float16),
+        }
+    }
+    if predictions.poses is not None and getattr(trained.cell.spec, "reconstruction", "none") != "none":
+        arrays["reconstructions"] = reconstructions(trained.model, digits, predictions.poses, predicted)
+        arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
+    metrics = {"error": (100 * (count - correct) / count, "%"), "correct": (float(correct), "images")}
+    return [Condition("test", count, metrics, arrays)]
+
+
+def pixels(drawn: Tensor) -> NDArray[np.uint8]:
+    """[..., H, W] in [0, 1] as uint8."""
+    return (drawn.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
+
+
+def reconstructions(model: nn.Module, digits: DigitSet, poses: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:
+    """Inputs and what the decoder draws from the predicted class's capsule: right ones first, then the wrong ones."""
+    labels = digits.labels.cpu()
+    right = (predicted == labels).nonzero().flatten()[:SHOWN]
+    wrong = (predicted != labels).nonzero().flatten()[:SHOWN]
+    chosen = torch.cat([right, wrong])  # [n]
+    device = digits.images.device
+    drawn = model.reconstruct(poses[chosen].to(device), predicted[chosen].to(device))  # type: ignore[operator]
+    return {
+        "images": digits.images[chosen.to(device)].cpu().numpy(),
+        "reconstructions": pixels(drawn),
+        "labels": labels[chosen].numpy().astype(np.uint8),
+        "predicted": predicted[chosen].numpy().astype(np.uint8),
+    }
+
+
+def perturbations(model: nn.Module, poses: Tensor, labels: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:
+    """Figure 4: each dimension of the winning capsule moved by OFFSETS and decoded, for the first right digit of a class.
+
+    Returns `grid` [digits, D, 11, H, W] uint8, `labels` [digits], `offsets` [11].
+    """
+    device = next(model.parameters()).device
+    dim = poses.shape[2]
+    moves = torch.tensor(OFFSETS)[None, :, None] * torch.eye(dim)[:, None, :]  # [D, 11, D]
+    grids, shown = [], []
+    for digit in range(poses.shape[1]):
+        right = ((labels == digit) & (predicted == digit)).nonzero().flatten()
+        if len(right) == 0:
+            continue
+        pose = poses[right[0]].expand(dim * len(OFFSETS), -1, -1).clone()  # [D*11, K, D]
+        pose[:, digit] += moves.flatten(0, 1)
+        classes = torch.full((len(pose),), digit, device=device)
+        drawn = model.reconstruct(pose.to(device), classes)  # type: ignore[operator]
+        grids.append(pixels(drawn).reshape(dim, len(OFFSETS), *drawn.shape[1:]))
+        shown.append(digit)
+    return {
+        "grid": np.stack(grids) if grids else np.zeros((0, dim, len(OFFSETS), 1, 1), np.uint8),
+        "labels": np.array(shown, np.uint8),
+        "offsets": np.array(OFFSETS, np.float32),
+    }

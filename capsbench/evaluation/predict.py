@@ -1,0 +1,34 @@
+"""Scores of many images, in large batches, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.plan.variants import Spec
+from capsbench.training.losses import probabilities
+
+BATCH = {"cpu": 250, "cuda": 2000}  # images at once: what fits the cache, and what fills the GPU
+
+
+class Predictions(NamedTuple):
+    """A model's answers to N images, on the CPU."""
+
+    scores: Tensor  # [N, K] float32 in [0, 1]: lengths, or probabilities
+    poses: Tensor | None  # [N, K, D] float32, if the model has capsules
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, spec: Spec, images: Callable[[int, int], Tensor], count: int) -> Predictions:
+    """Ask `model` about images made (or read) a batch at a time: `images(start, stop)` gives [n, 1, H, W] float32."""
+    batch = BATCH[next(model.parameters()).device.type]
+    scores, poses = [], []
+    for start in range(0, count, batch):
+        output = model(images(start, min(start + batch, count)))
+        scores.append(probabilities(spec, output.scores.float()).cpu())
+        if output.poses is not None:
+            poses.append(output.poses.float().cpu())
+    return Predictions(torch.cat(scores), torch.cat(poses) if poses else None)

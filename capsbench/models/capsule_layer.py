@@ -1,0 +1,70 @@
+"""A fully connected capsule layer: votes u_hat = W u (equation 2), then routing by agreement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.plan.variants import RoutingOptions
+from capsbench.routing import build_routing
+from capsbench.routing.types import Routed
+
+
+class CapsuleLayer(nn.Module):
+    """Lower capsules [B, I, d] to output capsules [B, J, D].
+
+    Args:
+        types, places: the I = types * places lower capsules, a type's places beside each other. `places` may be None
+            where W is shared by all: such a layer takes any number of inputs.
+        child_dim: d; outputs: J; dim: D.
+        options: routing, iterations, share, normaliser, squash, detach_inner, bias and the routing's own options.
+        folder: where a routing named `my_file:my_routing` lies.
+    """
+
+    def __init__(
+        self,
+        *,
+        types: int,
+        places: int | None,
+        child_dim: int,
+        outputs: int,
+        dim: int,
+        options: RoutingOptions,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.share = options.share
+        self.iterations = options.iterations
+        self.places = places
+        kinds = {"none": types * (places or 0), "type": types, "all": 1}[options.share]
+        self.weight = nn.Parameter(torch.empty(kinds, outputs, child_dim, dim))  # W [I | types | 1, J, d, D]
+        self.bias = nn.Parameter(torch.empty(outputs, dim)) if options.bias == "official" else None  # [J, D]
+        self.routing = build_routing(
+            options.routing,
+            inputs=types * places if places else None,
+            outputs=outputs,
+            dim=dim,
+            child_dim=child_dim,
+            folder=folder,
+            squash=options.squash,
+            normaliser=options.normaliser,
+            detach_inner=options.detach_inner,
+            **options.routing_options,
+        )
+
+    def votes(self, u: Tensor) -> Tensor:
+        """u_hat_{j|i} = W_ij u_i (equation 2): u [B, I, d] to u_hat [B, I, J, D]."""
+        if self.share == "none":
+            return torch.einsum("bid,ijde->bije", u, self.weight)
+        if self.share == "type":
+            u_typed = u.unflatten(1, (self.weight.shape[0], -1))  # [B, types, places, d]
+            return torch.einsum("btpd,tjde->btpje", u_typed, self.weight).flatten(1, 2)
+        return torch.einsum("bid,jde->bije", u, self.weight[0])
+
+    def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
+        """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
+        return self.routing(
+            self.votes(u), children=u, bias=self.bias, iterations=iterations or self.iterations, trace=trace
+        )

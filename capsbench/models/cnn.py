@@ -1,0 +1,58 @@
+"""The paper's convolutional baselines and others of their kind: convolutions, dense layers, classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from capsbench.models.output import Output
+from capsbench.plan.variants import CnnSpec
+
+CLASSES = 10
+
+
+class Cnn(nn.Module):
+    """Convolutions with ReLU and max-pooling, then dense layers with ReLU, dropout and ten classes.
+
+    The Table 1 CNN (section 4): 5x5 convolutions of 256, 256, 128 channels, dense 328 and 192, dropout, softmax; its
+    35,445,522 parameters at 28x28 tell that the convolutions keep the size (SAME padding).
+    With `head: average`, ConvNet-Avg (Gu et al. 2021): a global average in the place of flattening and dense layers.
+    """
+
+    def __init__(self, spec: CnnSpec, image_size: int = 28, folder: Path | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        self.image_size = image_size
+        self.convolutions = nn.ModuleList()
+        channels, side = 1, image_size
+        self.pools = spec.pools or [1] * len(spec.channels)
+        for width, kernel, pool in zip(spec.channels, spec.kernels, self.pools, strict=True):
+            self.convolutions.append(nn.Conv2d(channels, width, kernel, padding=spec.padding))
+            channels = width
+            side = (side if spec.padding == "same" else side - kernel + 1) // pool
+        widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.classes = nn.Linear(widths[-1], CLASSES)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The layer before the classes: images [B, 1, H, W] to [B, F]."""
+        x = images
+        for convolution, pool in zip(self.convolutions, self.pools, strict=True):
+            x = F.relu(convolution(x))  # [B, C, H, W]
+            if pool > 1:
+                x = F.max_pool2d(x, pool)  # [B, C, H/2, W/2]
+                x = F.dropout2d(x, self.spec.conv_dropout, self.training)
+        x = x.flatten(1) if self.spec.head == "dense" else x.mean((2, 3))  # [B, C*H*W] or [B, C]
+        for layer in self.dense:
+            x = F.relu(layer(x))  # [B, 328], [B, 192]
+        return x
+
+    def forward(self, images: Tensor) -> Output:
+        """Logits (probabilities for the margin loss) of images [B, 1, H, W] float32 in [0, 1]."""
+        x = F.dropout(self.features(images), self.spec.dropout, self.training)
+        logits = self.classes(x).float()  # [B, 10]
+        # the margin loss wants lengths in [0, 1): ten independent sigmoids
+        return Output(torch.sigmoid(logits) if self.spec.loss == "margin" else logits)

@@ -1,0 +1,70 @@
+"""When a run is done: its manifest carries the digest of config, training source and data. Modification times decide nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capsbench.errors import PlanError
+from capsbench.files import read_json
+from capsbench.plan.runs import Cell, House
+from capsbench.plan.variants import MODELS
+from capsbench.provenance import digest_of, source_digest
+
+TASK_MODULES = {  # what a task adds to training
+    "mnist": ["capsbench.data.mnist"],
+    "affnist": ["capsbench.data.affnist", "capsbench.training.probe_affnist"],
+    "multimnist": ["capsbench.data.multimnist"],
+    "two_digit": ["capsbench.data.two_digit", "capsbench.training.probe_two_digit"],
+}
+
+
+def custom_routing_file(house: House, cell: Cell) -> Path | None:
+    """The user's file of a routing named `my_file:my_routing`, if it lies beside the plan."""
+    routing = getattr(cell.spec, "routing", "")
+    if ":" not in routing:
+        return None
+    path = house.path.parent.joinpath(*routing.split(":")[0].split(".")).with_suffix(".py")
+    return path if path.is_file() else None
+
+
+def training_source(house: House, cell: Cell) -> str:
+    """Digest of the source that decides a run's weights: trainer, stream, probe, model, routing."""
+    roots = ["capsbench.training.run", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
+    routing = getattr(cell.spec, "routing", None)
+    outside = []
+    if routing and ":" not in routing:
+        roots.append(f"capsbench.routing.{routing.replace('-', '_')}")
+    elif (path := custom_routing_file(house, cell)) is not None:
+        outside.append(path)
+    return source_digest(roots, outside)
+
+
+def evaluation_source(cell: Cell) -> str:
+    """Digest of the source that decides a run's predictions and metrics, given its weights."""
+    return source_digest([f"capsbench.evaluation.{cell.task}"])
+
+
+def run_digests(house: House, cell: Cell, seed: int, data_digest: str) -> dict[str, str]:
+    """The digests in a run's manifest; `run` is the one that says whether it is done."""
+    digests = {
+        "config": digest_of([cell.config(), seed]),
+        "training_source": training_source(house, cell),
+        "data": data_digest,
+    }
+    return {"run": digest_of(digests), **digests, "plan": house.digest}
+
+
+def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:
+    """The manifest in `folder` if it belongs to this very run and is whole, else None."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        return None  # truncated or not JSON: the run is made again, which rewrites it
+    except OSError as error:
+        raise PlanError(f"{folder / 'manifest.json'} cannot be read: {error.strerror}.") from None
+    if not isinstance(manifest, dict) or manifest.get("digest") != run_digest:
+        return None
+    return manifest

@@ -1,0 +1,197 @@
+"""Read plans and variants; every mistake becomes one sentence with the file, the key and the nearest valid word."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from capsbench.errors import PlanError, nearest
+from capsbench.plan.schema import SAFE_NAME, Plan
+from capsbench.plan.tasks import TrainingPart
+from capsbench.plan.variants import SPECS, Spec, VariantSpec
+
+CUSTOM_ROUTING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # my_file:my_routing
+CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
+
+
+def config_folder() -> Path:
+    """The folder of plans and variants: config/ of a clone, or the copy inside an installed package."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "config"
+    return installed if installed.is_dir() else package.parent / "config"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with numbers such as 1e-3 read as numbers, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.MarkedYAMLError(problem=f"key {key!r} is not a word", problem_mark=key_node.start_mark)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key '{key}' stands twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises PlanError naming file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        plans = (p.stem for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else ()
+        raise PlanError(f"There is no file {path}{nearest(path.stem, plans)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path} cannot be read: {error}.") from None
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise PlanError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+    except (ValueError, RecursionError) as error:  # a number or a nesting that YAML's own rules let through
+        raise PlanError(f"{path}: not valid YAML: {error}.") from None
+    if not isinstance(value, dict):
+        raise PlanError(f"{path} holds {type(value).__name__}, not a mapping of keys to values.")
+    return value
+
+
+def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """The keys valid at `loc` inside a pydantic model, for the nearest-word hint."""
+    for part in loc:
+        args = typing.get_args(model) if isinstance(model, types.UnionType) or typing.get_origin(model) else ()
+        choices = [m for m in (model, *args) if isinstance(m, type) and issubclass(m, BaseModel)]
+        field = next((m.model_fields[str(part)] for m in choices if str(part) in m.model_fields), None)
+        if field is not None:
+            model = field.annotation
+    args = (model, *typing.get_args(model))
+    return [key for m in args if isinstance(m, type) and issubclass(m, BaseModel) for key in m.model_fields]
+
+
+def _sentence(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
+    """The first of pydantic's complaints as one sentence."""
+    first = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", len(e["loc"])))
+    # unions add their member's name to the place; a user's file has no such key
+    loc = tuple(
+        p for p in first["loc"] if not (isinstance(p, str) and (p in SPECS or "[" in p or p in {"int", "float"}))
+    )
+    key = ".".join(str(part) for part in loc)
+    where = ".".join(part for part in (prefix, key) if part) or "the whole"
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(model, loc[:-1])
+        place = ".".join(part for part in (prefix, *map(str, loc[:-1])) if part)
+        return PlanError(f"{file}: unknown key '{loc[-1]}'{f' in {place}' if place else ''}{nearest(loc[-1], known)}")
+    if first["type"] == "missing":
+        return PlanError(f"{file}: key '{where}' is missing.")
+    if first["type"] == "literal_error":
+        words = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+        return PlanError(f"{file}: {where} is {first['input']!r}{nearest(first['input'], words)}")
+    message = re.sub(r"^(Value error, |Input )", "", first["msg"])
+    if first["type"] == "value_error":
+        return PlanError(f"{file}: {f'{where}: ' if key or prefix else ''}{message}.")
+    return PlanError(f"{file}: {where} is {first['input']!r}, but {message[0].lower()}{message[1:]}.")
+
+
+def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
+    """A checked spec from its mapping. Raises PlanError naming file, variant and key."""
+    model = values.get("model")
+    if model not in SPECS:
+        raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
+    if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
+        raise PlanError(f"{file}: variant {name}: share must be 'all', the only sharing that takes images of any size.")
+    try:
+        return TypeAdapter(VariantSpec).validate_python(values)
+    except ValidationError as error:
+        raise _sentence(error, SPECS[model], file, name) from None
+
+
+def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | None = None) -> dict[str, Spec]:
+    """Specs of every variant in `raw`, each `base` looked up in `raw` first and then in `known`."""
+    specs: dict[str, Spec] = {}
+
+    def resolve(name: str, path: tuple[str, ...]) -> dict[str, Any]:
+        if name in path:
+            raise PlanError(f"{file}: variant {name} is its own base ({' -> '.join((*path, name))}).")
+        values = raw[name]
+        if not isinstance(values, dict):
+            raise PlanError(f"{file}: variant {name} is {values!r}, not a mapping of keys to values.")
+        if "base" not in values:
+            return dict(values)
+        base, own = values["base"], {key: value for key, value in values.items() if key != "base"}
+        if base in raw and base != name:
+            return resolve(base, (*path, name)) | own
+        if known and base in known:
+            return known[base].model_dump() | own
+        raise PlanError(
+            f"{file}: variant {name}: base {base!r} does not exist{nearest(base, {*raw, *(known or {})} - {name})}"
+        )
+
+    for name in raw:
+        if not SAFE_NAME.fullmatch(name):
+            raise PlanError(
+                f"{file}: {name!r} is not a name for a variant: letters, digits, '_', '-', '+' and single dots only."
+            )
+        specs[name] = build_spec(resolve(name, ()), file, name)
+    return specs
+
+
+def load_variants(file: Path | None = None) -> dict[str, Spec]:
+    """Every variant of config/variants.yaml (or `file`), resolved."""
+    path = file or config_folder() / "variants.yaml"
+    return resolve_variants(read_yaml(path), path)
+
+
+def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart]]:
+    """A checked plan, the unreduced spec of every variant its tasks name, and the training words of its own variants.
+
+    Raises PlanError: one sentence naming the file, the key and the nearest valid word.
+    """
+    raw = read_yaml(path)
+    raw.setdefault("name", path.stem)
+    try:
+        plan = Plan.model_validate(raw)
+    except ValidationError as error:
+        raise _sentence(error, Plan, path) from None
+    shipped = load_variants()
+    own, trainings = {}, {}
+    for name, values in plan.variants.items():
+        if name in shipped:
+            raise PlanError(f"{path}: variants.{name} has the name of a variant of the suite; choose another.")
+        own[name] = {key: value for key, value in values.items() if key != "training"}
+        if "training" in values:
+            try:
+                trainings[name] = TrainingPart.model_validate(values["training"])
+            except ValidationError as error:
+                raise _sentence(error, TrainingPart, path, f"variants.{name}.training") from None
+    known = shipped | resolve_variants(own, path, shipped)
+    named: dict[str, Spec] = {}
+    for task_name, task in plan.tasks.given().items():
+        if len(set(task.variants)) != len(task.variants):
+            raise PlanError(f"{path}: tasks.{task_name}.variants names a variant twice.")
+        if task.training.epochs is not None and task.training.steps is not None:
+            raise PlanError(f"{path}: tasks.{task_name}.training must say either epochs or steps, and not both.")
+        for variant in task.variants:
+            if variant in known:
+                spec = known[variant]
+            elif CUSTOM_ROUTING.fullmatch(variant):
+                custom = shipped[CUSTOM_BASE].model_dump() | {"routing": variant, "title": variant}
+                spec = build_spec(custom, path, variant)
+            else:
+                raise PlanError(f"{path}: tasks.{task_name}.variants: no variant {variant!r}{nearest(variant, known)}")
+            if reason := task.unfit(spec):
+                raise PlanError(f"{path}: tasks.{task_name}: variant {variant} {reason}.")
+            named[variant] = spec
+    return plan, named, trainings

@@ -1,0 +1,186 @@
+"""From a plan to its runs: (task, variant, seed), each with a resolved config and a place in results/."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from capsbench.errors import PlanError, nearest
+from capsbench.plan.load import load_plan
+from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
+from capsbench.plan.tasks import TaskPlan, TrainingPart
+from capsbench.plan.variants import Spec
+from capsbench.provenance import digest_of
+
+TRAINING_IMAGES = 60_000
+PAPER_SEEDS = 5  # what the full plan trains; the paper had 3
+
+
+def results_root() -> Path:
+    """Where results go: CAPSBENCH_RESULTS (a scratch disk, say), else results/ in the current folder."""
+    return Path(os.environ.get("CAPSBENCH_RESULTS") or "results")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one variant on one task; they differ only in the seed."""
+
+    task: str
+    variant: str
+    seeds: tuple[int, ...]
+    spec: Spec  # with the plan's width applied
+    training: Training
+    options: TaskPlan
+    dataset: str
+    width: float
+
+    @property
+    def folder_name(self) -> str:
+        """The variant's name as a folder: a custom routing's `:` becomes a dot."""
+        return self.variant.replace(":", ".")
+
+    @property
+    def label(self) -> str:
+        """`task/variant`, as the terminal and Snakemake name the cell."""
+        return f"{self.task}/{self.folder_name}"
+
+    def steps(self, images: int = TRAINING_IMAGES) -> int:
+        """Training steps when an epoch has `images` examples."""
+        if self.training.steps is not None:
+            return self.training.steps
+        assert self.training.epochs is not None  # the plan's check: one of both is said
+        return math.ceil(self.training.epochs * images / self.training.batch)
+
+    def config(self) -> dict[str, Any]:
+        """The resolved config: everything a plan says that decides the weights (but the seed)."""
+        shown = {"title", "source"}  # words for tables
+        return {
+            "variant": self.spec.model_dump(exclude=shown),
+            "training": self.training.model_dump(),
+            "task": self.options.training_options(),
+            "dataset": self.dataset,
+        }
+
+
+@dataclass(frozen=True)
+class House:
+    """A plan together with everything that follows from it before any work is done."""
+
+    path: Path
+    plan: Plan
+    specs: dict[str, Spec]
+    trainings: dict[str, TrainingPart]
+    dataset: str  # the plan's, or uci-digits where the plan goes on without MNIST
+
+    @classmethod
+    def load(cls, path: str | Path, dataset: str | None = None) -> House:
+        """Read and check a plan. Raises PlanError."""
+        plan, specs, trainings = load_plan(Path(path))
+        house = cls(Path(path), plan, specs, trainings, dataset or plan.dataset)
+        for _ in house.cells:  # every cell's training is checked now, before any work
+            pass
+        return house
+
+    @property
+    def name(self) -> str:
+        """The folder under results/: the plan's name, marked where the data are not what the plan asked for."""
+        return self.plan.name if self.dataset == self.plan.dataset else f"{self.plan.name}-digits"
+
+    @property
+    def folder(self) -> Path:
+        """results/<plan>/."""
+        return results_root() / self.name
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell, in the plan's order."""
+        return list(self._cells())
+
+    def _cells(self) -> Iterator[Cell]:
+        for task_name, task in self.plan.tasks.given().items():
+            width = task.width or self.plan.width
+            for variant in task.variants:
+                training = self.plan.training_for(task, self.trainings.get(variant))
+                if (training.epochs is None) == (training.steps is None):
+                    raise PlanError(
+                        f"{self.path}: the training of {task_name}/{variant} must say epochs or steps, not both."
+                    )
+                if training.decay_period == "published":
+                    training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
+                spec = self.specs[variant].scaled(width)
+                seeds = tuple(task.seeds or self.plan.seeds)
+                yield Cell(task_name, variant, seeds, spec, training, task, self.dataset, width)
+
+    def cell(self, task: str, variant: str) -> Cell:
+        """The cell of that task and variant (or its folder name). Raises PlanError with the nearest name."""
+        for cell in self.cells:
+            if cell.task == task and variant in (cell.variant, cell.folder_name):
+                return cell
+        labels = [cell.label for cell in self.cells]
+        raise PlanError(f"{self.path} has no cell {task}/{variant}{nearest(f'{task}/{variant}', labels)}")
+
+    def run_folder(self, cell: Cell, seed: int) -> Path:
+        """results/<plan>/runs/<task>/<variant>/seed-<n>/."""
+        return self.folder / "runs" / cell.task / cell.folder_name / f"seed-{seed}"
+
+    def reductions(self, cell: Cell) -> list[str]:
+        """What this cell does with less than the paper's protocol, in words for the tables."""
+        words = []
+        if self.dataset == "uci-digits":
+            words.append("UCI digits, not MNIST")
+        if cell.width != 1:
+            words.append(f"width {_fraction(cell.width)}")
+        if self.plan.budget == "reduced":
+            training = cell.training
+            length = f"{training.epochs:g} epochs" if training.epochs else f"{training.steps:,} steps"
+            words.append(f"{length} in the place of {PUBLISHED_STEPS:,} steps")
+        if len(cell.seeds) < PAPER_SEEDS:
+            words.append(f"{len(cell.seeds)} of {PAPER_SEEDS} seeds")
+        return words + cell.options.reductions()
+
+    def describe(self, dataset: dict[str, Any]) -> dict[str, Any]:
+        """plan.json: the plan as the report needs it."""
+        tasks: dict[str, list[str]] = {}
+        reductions: dict[str, list[str]] = {}
+        for cell in self.cells:
+            tasks.setdefault(cell.task, []).append(cell.folder_name)
+            for word in self.reductions(cell):
+                if word not in reductions.setdefault(cell.task, []):
+                    reductions[cell.task].append(word)
+        return {
+            "schema": 1,
+            "name": self.name,
+            "file": self.path.as_posix(),
+            "digest": self.digest,
+            "budget": self.plan.budget,
+            "about": self.plan.about,
+            "seeds": list(self.plan.seeds),
+            "dataset": dataset,
+            "reductions": reductions,
+            "tasks": tasks,
+            "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
+            "runs": [
+                {"task": cell.task, "variant": cell.folder_name, "seed": seed}
+                for cell in self.cells
+                for seed in cell.seeds
+            ],
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the whole plan as resolved: every cell's config, seeds and evaluation."""
+        cells = [
+            [cell.label, list(cell.seeds), cell.config(), cell.options.evaluation_options(), cell.spec.title]
+            for cell in self.cells
+        ]
+        return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells])
+
+
+def _fraction(width: float) -> str:
+    inverse = 1 / width
+    return f"1/{inverse:.0f}" if abs(inverse - round(inverse)) < 1e-9 else f"{width:g}"

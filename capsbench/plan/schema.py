@@ -1,0 +1,107 @@
+"""A plan: variants x tasks x seeds x budget. Science only; machines are the profiles' business."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from capsbench.plan.tasks import (
+    AffnistTask,
+    DecayPeriod,
+    MnistTask,
+    MultimnistTask,
+    Seeds,
+    TaskPlan,
+    TrainingPart,
+    TwoDigitTask,
+)
+from capsbench.plan.variants import Strict
+
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
+PUBLISHED_STEPS = 300_000  # the authors' MNIST run: 640 epochs of 60,000 at batch 128
+SHORT_EPOCHS = 100
+
+
+class Training(Strict):
+    """How every run of the plan is trained (section 4; the schedule is in the authors' code)."""
+
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    steps: Annotated[int, Field(gt=0)] | None = None
+    batch: Annotated[int, Field(gt=0)] = 128
+    rate: Annotated[float, Field(gt=0)] = 1e-3  # Adam's TensorFlow default
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.96
+    decay_period: DecayPeriod = "scaled"  # scaled: ends at the rate where 300k published steps end
+    floor: Annotated[float, Field(ge=0)] = 1e-6
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+
+
+class TaskPlans(Strict):
+    """The tasks of a plan."""
+
+    mnist: MnistTask | None = None
+    affnist: AffnistTask | None = None
+    multimnist: MultimnistTask | None = None
+    two_digit: TwoDigitTask | None = None
+
+    def given(self) -> dict[str, TaskPlan]:
+        """The tasks that the plan has, in the suite's order."""
+        return {name: task for name in type(self).model_fields if (task := getattr(self, name)) is not None}
+
+
+class Plan(Strict):
+    """One file of config/."""
+
+    name: str  # the folder under results/; the file's name when not said
+    about: str = ""  # one sentence for the report
+    budget: Literal["short", "authors", "reduced"]
+    seeds: Seeds
+    dataset: Literal["mnist", "fashion-mnist", "kmnist"] = "mnist"
+    data_folder: str | None = None  # CAPSBENCH_DATA comes first
+    uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
+    width: Annotated[float, Field(gt=0, le=1)] = 1.0
+    training: Training
+    variants: dict[str, dict[str, Any]] = {}  # variants of this plan alone: `base` and what differs
+    tasks: TaskPlans
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not SAFE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name: letters, digits, '_', '-', '+' and single dots only")
+        return name
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError(f"seeds {seeds} name one seed twice")
+        return seeds
+
+    @model_validator(mode="after")
+    def _has_work_and_keeps_its_word(self) -> Self:
+        if not self.tasks.given():
+            raise ValueError("tasks is empty: name at least one task")
+        training = self.training
+        if (training.epochs is None) == (training.steps is None):
+            raise ValueError("training must say either epochs or steps, and not both")
+        if self.budget == "short" and (training.epochs != SHORT_EPOCHS or training.decay_period != "scaled"):
+            raise ValueError(
+                f"budget 'short' means epochs: {SHORT_EPOCHS} and decay_period: scaled; call anything else 'reduced'"
+            )
+        if self.budget == "authors" and (training.steps != PUBLISHED_STEPS or training.decay_period != "published"):
+            raise ValueError(
+                f"budget 'authors' means steps: {PUBLISHED_STEPS} and decay_period: published; call anything else 'reduced'"
+            )
+        return self
+
+    def training_for(self, task: TaskPlan, variant: TrainingPart | None = None) -> Training:
+        """The training of one cell: the plan's, then the task's, then the variant's words."""
+        values = self.training.model_dump()
+        for part in (task.training, variant):
+            said = part.model_dump(exclude_none=True) if part else {}
+            if "epochs" in said or "steps" in said:  # they exclude each other: the nearer word replaces both
+                values["epochs"] = values["steps"] = None
+            values.update(said)
+        return Training.model_validate(values | ({"epochs": float(values["epochs"])} if values["epochs"] else {}))

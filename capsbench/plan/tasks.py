@@ -1,0 +1,164 @@
+"""The tasks: what each measures on, and the options a plan may set.
+
+Options that change training stand in `TRAINING`; they are part of a run's digest. The others belong to evaluation:
+changing one evaluates again and trains nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from capsbench.plan.variants import Fraction, Spec, Strict
+
+Seed = NonNegativeInt
+Names = Annotated[list[str], Field(min_length=1)]
+Seeds = Annotated[list[Seed], Field(min_length=1)]
+DecayPeriod = Literal["scaled", "published"] | PositiveInt
+
+TEST_DIGITS = 10_000
+
+
+class TrainingPart(Strict):
+    """The training keys that a plan, a task or a variant may set; what is nearer to the run wins."""
+
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    steps: PositiveInt | None = None
+    batch: PositiveInt | None = None
+    rate: Annotated[float, Field(gt=0)] | None = None
+    decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    decay_period: DecayPeriod | None = None
+    floor: Annotated[float, Field(ge=0)] | None = None
+    precision: Literal["auto", "float32", "bf16"] | None = None
+
+
+class TaskPlan(Strict):
+    """What every task of a plan may say."""
+
+    NAME: ClassVar[str]
+    IMAGE: ClassVar[tuple[int, int]]  # height, width in training
+    CONDITIONS: ClassVar[tuple[str, ...]]  # what evaluation measures, in the order of the table
+    DECAY_PERIOD: ClassVar[int] = 2000  # published: the rate falls by `decay` every so many steps
+    TRAINING: ClassVar[tuple[str, ...]] = ("train_images", "train_per_class")
+
+    variants: Names
+    seeds: Seeds | None = None
+    width: Annotated[float, Field(gt=0, le=1)] | None = None
+    training: TrainingPart = TrainingPart()
+    train_images: PositiveInt | None = None  # the first so many training digits; all when not said
+    train_per_class: PositiveInt | None = None  # so many training digits of each class
+    test_images: PositiveInt | None = None  # the first so many test digits; all when not said
+
+    def training_options(self) -> dict[str, Any]:
+        """The options that are part of a run's digest."""
+        return {key: getattr(self, key) for key in self.TRAINING}
+
+    def evaluation_options(self) -> dict[str, Any]:
+        """The options that only evaluation reads."""
+        training_side = {"variants", "seeds", "width", "training", *self.TRAINING}
+        return {key: value for key, value in self.model_dump().items() if key not in training_side}
+
+    def reductions(self) -> list[str]:
+        """What this plan measures with less than the protocol has, in words."""
+        words = []
+        if self.train_images is not None:
+            words.append(f"{self.train_images:,} training digits")
+        if self.train_per_class is not None:
+            words.append(f"{self.train_per_class:,} training digits a class")
+        if self.test_images is not None and self.test_images < TEST_DIGITS:
+            words.append(f"{self.test_images:,} of {TEST_DIGITS:,} test digits")
+        return words
+
+    def unfit(self, spec: Spec) -> str | None:
+        """Why a variant cannot take this task's images, or None."""
+        need = spec.smallest_image()
+        if min(self.IMAGE) < need:
+            return (
+                f"needs images of at least {need}x{need} pixels, task {self.NAME} has {self.IMAGE[0]}x{self.IMAGE[1]}"
+            )
+        if spec.model == "two-digit" and self.NAME != "two_digit":  # type: ignore[attr-defined]
+            return f"is a model of the two_digit task and cannot be trained on {self.NAME}"
+        if spec.train_on == "pairs" and self.NAME != "two_digit":
+            return f"has train_on: pairs, which only the two_digit task knows, not {self.NAME}"
+        return None
+
+
+class MnistTask(TaskPlan):
+    """Table 1: 28x28, shifts up to 2 px in training, last epoch, 10,000 test images."""
+
+    NAME = "mnist"
+    IMAGE = (28, 28)
+    CONDITIONS = ("test",)
+
+
+class AffnistTask(TaskPlan):
+    """Training on 40x40 at all 169 places; tested under affine transforms, matched and converged."""
+
+    NAME = "affnist"
+    IMAGE = (40, 40)
+    CONDITIONS = ("matched", "converged")
+    TRAINING = ("train_images", "train_per_class", "held_out", "probe_every", "probe_images", "transforms")
+
+    held_out: PositiveInt = 10_000  # the first training digits, never trained on: where `matched` is read off
+    matched_at: Fraction = 0.9922  # section 5.2: the CNN's accuracy where both were stopped
+    probe_every: PositiveInt = 200  # steps between evaluations along training
+    probe_images: PositiveInt = 320_000  # affNIST images looked at in each of them
+    transforms: PositiveInt = 32  # affine transforms a test digit
+    factor_images: PositiveInt = 10_000  # images at each point of the one-factor curves
+
+    def reductions(self) -> list[str]:
+        words = super().reductions()
+        if self.matched_at != 0.9922:
+            words.append(f"matched at {self.matched_at:.2%} in the place of 99.22%")
+        if self.transforms != 32:
+            words.append(f"{self.transforms} of 32 transforms a digit")
+        if self.probe_images != 320_000:
+            words.append(f"matched on {self.probe_images:,} of 320,000 images")
+        if self.held_out != 10_000:
+            words.append(f"{self.held_out:,} of 10,000 held-out digits")
+        return words
+
+
+class MultimnistTask(TaskPlan):
+    """Pairs of overlapping digits of different classes on 36x36; classification and segmentation."""
+
+    NAME = "multimnist"
+    IMAGE = (36, 36)
+    CONDITIONS = ("test",)
+    DECAY_PERIOD = 20_000  # section 6: ten times MNIST's
+    TRAINING = ("train_images", "train_per_class", "train_pairs", "placement")
+
+    train_pairs: PositiveInt = 60_000_000  # distinct pairs; how many are seen is the number of steps
+    test_pairs: PositiveInt = 10_000_000
+    placement: Literal["paper", "official"] = "paper"
+    segmentation_pairs: PositiveInt = 10_000
+
+    def reductions(self) -> list[str]:
+        words = super().reductions()
+        if self.train_pairs < 60_000_000:
+            words.append(f"{self.train_pairs:,} of 60,000,000 training pairs")
+        if self.test_pairs < 10_000_000:
+            words.append(f"{self.test_pairs:,} of 10,000,000 test pairs")
+        return words
+
+
+class TwoDigitTask(TaskPlan):
+    """Trained on single 28x28 digits, tested on two digits one above the other or side by side."""
+
+    NAME = "two_digit"
+    IMAGE = (28, 28)
+    CONDITIONS = ("56x28", "28x56")
+    TRAINING = ("train_images", "train_per_class", "pairs", "last_epochs", "test_images")
+
+    pairs: PositiveInt = 10_000  # test pairs
+    last_epochs: PositiveInt = 5  # the CNN's figure swings between epochs: the mean of the last ones is reported
+
+    def reductions(self) -> list[str]:
+        words = super().reductions()
+        if self.pairs < 10_000:
+            words.append(f"{self.pairs:,} of 10,000 test pairs")
+        return words
+
+
+TASKS: dict[str, type[TaskPlan]] = {t.NAME: t for t in (MnistTask, AffnistTask, MultimnistTask, TwoDigitTask)}

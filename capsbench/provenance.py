@@ -1,0 +1,174 @@
+"""Where a number comes from: digests of configs and sources, versions, machine, commit."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent
+RECORDED = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "torchmetrics",
+    "safetensors",
+    "snakemake",
+)
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON value, the same whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# ---- source --------------------------------------------------------------------------------------------------------
+
+
+def _without_words(node: Any) -> Any:
+    """An AST as nested lists without docstrings and positions: what the code does, whatever its comments say.
+
+    Written out here because `ast.dump` differs between Python versions, and results are carried between them.
+    """
+    if isinstance(node, list):
+        return [_without_words(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    body = fields.get("body")
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+        fields["body"] = body[1:]  # type: ignore[index]
+    kept = {
+        key: value for key, value in fields.items() if value not in (None, []) and key not in ("kind", "type_comment")
+    }
+    return [type(node).__name__, *([key, _without_words(value)] for key, value in sorted(kept.items()))]
+
+
+@functools.cache
+def _parsed(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The digest of one source file and the capsbench modules it imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    imports: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            imports.add(node.module)
+            imports.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return digest_of(_without_words(tree)), tuple(
+        sorted(name for name in imports if name.split(".")[0] == PACKAGE.name)
+    )
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a capsbench module, or None (an imported name that is no module)."""
+    base = PACKAGE.parent.joinpath(*module.split("."))
+    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+# What these do to a run is in its config; they can grow without a run being trained again.
+NOT_SOURCE = ("capsbench.plan", "capsbench.provenance", "capsbench.files", "capsbench.errors")
+
+
+def source_digest(roots: Iterable[str], outside: Iterable[Path] = ()) -> str:
+    """Digest of the source that `roots` (modules of capsbench) import, directly or through others, and of files `outside`.
+
+    Comments, docstrings and layout do not count, nor do the modules of NOT_SOURCE. A module outside this closure can change without changing the digest.
+    """
+    files: dict[str, str] = {}
+    waiting = list(roots)
+    while waiting:
+        module = waiting.pop()
+        path = _file_of(module)
+        if path is None or f"{module}.".startswith(tuple(f"{other}." for other in NOT_SOURCE)):
+            continue
+        name = path.relative_to(PACKAGE.parent).as_posix()
+        if name in files:
+            continue
+        files[name], imports = _parsed(path)
+        parents = [module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)]  # their __init__ runs too
+        waiting.extend([*imports, *parents])
+    for path in outside:
+        files[path.name] = _parsed(path)[0]
+    return digest_of(files)
+
+
+# ---- machine -------------------------------------------------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, of capsbench and of the packages that can change a number."""
+    found = {"capsbench": importlib.metadata.version("capsbench"), "python": platform.python_version()}
+    for name in RECORDED:
+        if importlib.util.find_spec(name.replace("scikit-learn", "sklearn")):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _ask(*command: str, folder: Path | None = None) -> str | None:
+    """The first lines a program prints, or None if it is not there or says no."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=20, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@functools.cache
+def git_state() -> dict[str, Any]:
+    """Commit and dirty flag of the clone that capsbench runs from; both null outside a clone."""
+    commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
+    tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
+    if commit is None or tracked is None:
+        return {"commit": None, "dirty": None}
+    return {
+        "commit": commit,
+        "dirty": bool(_ask("git", "status", "--porcelain", "--untracked-files=no", folder=PACKAGE)),
+    }
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory and GPU of this machine. No host name: it says nothing about a number."""
+    gpu, driver = None, None
+    if answer := _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"):
+        gpu, driver = (part.strip() for part in answer.splitlines()[0].split(",")[:2])
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        names = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        processor = names[0] if names else processor
+    torch = sys.modules.get("torch")
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpu": gpu,
+        "driver": driver,
+        "cuda": torch.version.cuda if torch is not None and gpu else None,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }

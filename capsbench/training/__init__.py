@@ -1,0 +1,1 @@
+"""Training: losses, schedule, precision, checkpoints, the loop."""

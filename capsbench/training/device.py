@@ -1,0 +1,70 @@
+"""The device a process trains on, set up so that the same config gives the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from capsbench.errors import CapsbenchError
+
+
+def set_up(threads: int = 1) -> None:
+    """Deterministic algorithms, full float32 (no TF32), and a fixed number of threads: weights differ with it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def device(name: str | None = None) -> Iterator[torch.device]:
+    """Hold a device: a CUDA GPU that no other run holds if there is one (waiting for it), else the CPU.
+
+    Args:
+        name: `cpu`, `cuda` or `cuda:<n>`; None and the environment's CAPSBENCH_DEVICE unset: the best there is.
+
+    Raises:
+        CapsbenchError: a CUDA device is asked for that is not there.
+    """
+    name = name or os.environ.get("CAPSBENCH_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cpu":
+        yield torch.device("cpu")
+        return
+    wanted, _, number = name.partition(":")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted != "cuda" or (number and not number.isdigit()) or (number and int(number) >= count) or count == 0:
+        raise CapsbenchError(f"There is no device {name!r} here ({count} CUDA GPUs); say cpu, cuda or cuda:<n>.")
+    numbers = [int(number)] if number else list(range(count))
+    with _one_gpu(numbers) as chosen:
+        torch.cuda.set_device(chosen)
+        yield torch.device("cuda", chosen)
+
+
+@contextlib.contextmanager
+def _one_gpu(numbers: list[int]) -> Iterator[int]:
+    """Lock one GPU for this process, so that cells spread over GPUs and never meet on one. The kernel frees a dead lock."""
+    folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    while True:
+        for number in numbers:
+            label = visible[number] if number < len(visible) and visible[number] else str(number)
+            stream = (folder / f"gpu-{label.replace('/', '_')}").open("w")
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                stream.close()
+                continue
+            with stream:
+                yield number
+            return
+        time.sleep(1)

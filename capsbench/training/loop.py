@@ -1,0 +1,195 @@
+"""The training loop of one run: steps, history, checkpoints, probes; stopped anywhere, it goes on with the same bits."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+from torch import nn
+
+from capsbench.errors import ResourceError
+from capsbench.files import write_text
+from capsbench.plan.schema import Training
+from capsbench.training.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, training_tensors
+from capsbench.training.schedule import rate_at
+from capsbench.training.step import PARTS, Step
+
+ROWS = 200  # of history.csv, about: every reading waits for the device
+CHECKPOINT_SECONDS = 60.0
+
+
+class Diverged(Exception):
+    """The loss is not finite: a result, not an error."""
+
+
+class Probe(Protocol):
+    """A measurement along training, one row of curve.csv each time. It must not change the model."""
+
+    def due(self, step: int, steps: int) -> bool:
+        """Whether to measure after `step` of `steps` steps."""
+        ...
+
+    def measure(self, model: nn.Module, step: int) -> dict[str, float]:
+        """A value for every column of the row; `model` is in evaluation mode."""
+        ...
+
+
+class Progress(Protocol):
+    """Whoever shows how far a run is."""
+
+    def __call__(self, step: int, steps: int, loss: float | None, images_per_second: float) -> None:
+        """After each step; `loss` only when it was read."""
+        ...
+
+
+class StopSignal:
+    """Remembers SIGTERM (a cluster's time limit) and SIGINT, so that the loop can save and leave."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, _: FrameType | None) -> None:
+        self.name = signal.Signals(number).name
+
+
+class Loop:
+    """Trains one run from its newest checkpoint (or from nothing) to its last step.
+
+    Args:
+        step: the training step; steps: how many; training: the schedule; epoch_size: examples an epoch.
+        folder: the run's folder; run_digest: what a checkpoint must carry to belong to this run.
+        probe: a measurement along training, or None; meta: goes into every checkpoint (precision, threads).
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        steps: int,
+        training: Training,
+        epoch_size: int,
+        folder: Path,
+        run_digest: str,
+        probe: Probe | None,
+        meta: dict[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self.step, self.steps, self.training, self.folder = step, steps, training, folder
+        self.epoch_size, self.run_digest, self.probe, self.meta, self.say = epoch_size, run_digest, probe, meta, say
+        self.every = max(1, math.ceil(steps / ROWS))
+        self.history: list[dict[str, float]] = []
+        self.curve: list[dict[str, float]] = []
+        self.seconds_before = 0.0
+        self.resumed = 0
+
+    def resume(self, checkpoint: Checkpoint | None) -> int:
+        """Take up a checkpoint; returns the number of steps already done."""
+        if checkpoint is None:
+            return 0
+        done = int(checkpoint.meta["step"])
+        restore(checkpoint, self.step.model, self.step.optimiser, self.step.sums)
+        self.history = [row for row in _read_rows(self.folder / "history.csv") if row["step"] <= done]
+        self.curve = [row for row in _read_rows(self.folder / "curve.csv") if row["step"] <= done]
+        self.seconds_before = float(checkpoint.meta["seconds"])
+        self.resumed = int(checkpoint.meta["resumed"]) + 1
+        self.say(f"going on after step {done} of {self.steps}")
+        return done
+
+    def train(self, progress: Progress) -> float:
+        """Train to the end; returns the last loss read (a mean over the last steps of the history).
+
+        Raises:
+            Diverged: the loss is not finite. ResourceError: a signal came, or a file could not be written; what was done
+            is saved.
+        """
+        done = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
+        if done == 0 and self.probe and self.probe.due(0, self.steps):
+            self._measure(0)
+        first, since = done, int(self.history[-1]["step"]) if self.history else 0
+        started = saved = read = time.perf_counter()
+        aside = 0.0  # seconds of probes since the last reading: not training
+        with StopSignal() as stop:
+            while done < self.steps:
+                self.step(done, rate_at(done, self.steps, self.training))
+                done += 1
+                loss = None
+                if done % self.every == 0 or done == self.steps:
+                    loss = self._read(done, done - since)
+                    now = time.perf_counter()
+                    speed = (done - max(first, since)) * self.training.batch / max(now - read - aside, 1e-9)
+                    self.history[-1]["images_per_second"] = round(speed, 1)
+                    read, since, aside = now, done, 0.0
+                if self.probe and self.probe.due(done, self.steps):
+                    aside -= time.perf_counter()
+                    self._measure(done)
+                    aside += time.perf_counter()
+                now = time.perf_counter()
+                progress(done, self.steps, loss, (done - first) * self.training.batch / max(now - started, 1e-9))
+                if stop.name or (now - saved > CHECKPOINT_SECONDS and done < self.steps):
+                    self.save(done, self.seconds_before + now - started)
+                    saved = time.perf_counter()
+                if stop.name:
+                    raise ResourceError(
+                        f"{self.folder}: stopped by {stop.name}, saved after step {done} of {self.steps}; "
+                        f"the same command goes on from there."
+                    )
+        self.seconds_before += time.perf_counter() - started
+        self._write_rows()
+        return self.history[-1]["loss"]
+
+    def save(self, done: int, seconds: float) -> None:
+        """Write history, curve and then the checkpoint, so that rows are never missing for steps that count as done."""
+        self._write_rows()
+        meta = {**self.meta, "run": self.run_digest, "step": done, "seconds": seconds, "resumed": self.resumed}
+        tensors = training_tensors(self.step.model, self.step.optimiser, self.step.sums)
+        save_checkpoint(self.folder / "checkpoint", Checkpoint(tensors, meta))
+
+    def _read(self, done: int, steps: int) -> float:
+        """One row of history: the mean loss of the last steps. The only place that waits for the device."""
+        means = dict(zip(PARTS, (self.step.sums / steps).tolist(), strict=True))
+        self.step.sums.zero_()
+        if not all(math.isfinite(value) for value in means.values()):
+            raise Diverged(f"the loss is not finite between steps {done - steps + 1} and {done}")
+        rate = rate_at(done - 1, self.steps, self.training)
+        self.history.append(
+            {"step": done, "epoch": done * self.training.batch / self.epoch_size, **means, "rate": rate}
+        )
+        return means["loss"]
+
+    @torch.no_grad()
+    def _measure(self, done: int) -> None:
+        assert self.probe is not None
+        self.step.model.eval()
+        self.curve.append({"step": done, **self.probe.measure(self.step.model, done)})
+        self.step.model.train()
+
+    def _write_rows(self) -> None:
+        try:
+            write_text(self.folder / "history.csv", pd.DataFrame(self.history).to_csv(index=False))
+            if self.probe:
+                write_text(self.folder / "curve.csv", pd.DataFrame(self.curve).to_csv(index=False))
+        except OSError as error:
+            raise ResourceError(f"{self.folder} cannot be written to: {error.strerror}.") from None
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists() or path.stat().st_size <= 1:
+        return []
+    return pd.read_csv(path, float_precision="round_trip").to_dict("records")

@@ -1,0 +1,63 @@
+"""Losses, one value an image: [B] float32. The trainer averages over the batch, and only over the batch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from capsbench.plan.variants import Spec
+
+# Beside the margin loss summed over classes. `official`: the authors' code halves that loss and averages it over the ten
+# classes but not the reconstruction, which makes the reconstruction weigh 20 times the paper's 0.0005.
+RECONSTRUCTION_WEIGHT = {"none": 0.0, "paper": 0.0005, "official": 0.01}
+
+
+def margin_loss(
+    lengths: Tensor, targets: Tensor, positive: float = 0.9, negative: float = 0.1, down_weight: float = 0.5
+) -> Tensor:
+    """Equation 4: sum over classes of T_k max(0, m+ - |v_k|)^2 + lambda (1 - T_k) max(0, |v_k| - m-)^2.
+
+    Args:
+        lengths: [B, K] float, |v_k|; targets: [B, K] multi-hot T_k, one 1 for each digit in the image.
+        positive: m+; negative: m-; down_weight: lambda, for the classes that are absent.
+
+    Returns:
+        [B], summed over classes.
+    """
+    targets = targets.to(lengths.dtype)
+    present = targets * F.relu(positive - lengths).square()  # [B, K]
+    absent = down_weight * (1 - targets) * F.relu(lengths - negative).square()  # [B, K]
+    return (present + absent).sum(1)
+
+
+def reconstruction_loss(drawn: Tensor, digits: Tensor) -> Tensor:
+    """Section 4.1: the SUM of squared pixel differences. drawn, digits [B, H, W] in [0, 1]; returns [B]."""
+    return (drawn - digits).square().sum((1, 2))
+
+
+def multi_hot(labels: Tensor, classes: int = 10) -> Tensor:
+    """T_k of labels [B, n] int64: [B, classes] float32, 1 for every digit that is there."""
+    return F.one_hot(labels, classes).amax(1).float()
+
+
+def classification_loss(spec: Spec, scores: Tensor, labels: Tensor) -> Tensor:
+    """The variant's loss on its scores [B, K] for labels [B, n] int64: [B].
+
+    `nll` takes probabilities as scores; cross entropies take logits, the plain one with a single digit an image.
+    """
+    targets = multi_hot(labels, scores.shape[1])
+    if spec.loss == "margin":
+        return margin_loss(scores, targets, down_weight=spec.down_weight)
+    if spec.loss == "sigmoid-cross-entropy":
+        return F.binary_cross_entropy_with_logits(scores, targets, reduction="none").sum(1)
+    target = targets / targets.sum(1, keepdim=True)  # two digits share the probability
+    log_p = scores.clamp_min(torch.finfo(scores.dtype).tiny).log() if spec.loss == "nll" else F.log_softmax(scores, 1)
+    return -(target * log_p).sum(1)
+
+
+def probabilities(spec: Spec, scores: Tensor) -> Tensor:
+    """Scores [B, K] in [0, 1] as predictions are stored: capsule lengths as they are, logits through their link."""
+    if spec.loss == "cross-entropy":
+        return scores.softmax(1)
+    return scores.sigmoid() if spec.loss == "sigmoid-cross-entropy" else scores

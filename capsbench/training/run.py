@@ -1,0 +1,205 @@
+"""Train one run: (task, variant, seed) of a plan to weights, history and manifest."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import importlib
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from capsbench.data.batch import DigitSet, Stream
+from capsbench.data.digits import Digits, first, held_out, per_class
+from capsbench.errors import ResourceError
+from capsbench.files import write_json
+from capsbench.models import build_model, count_parameters
+from capsbench.plan import Cell, House
+from capsbench.plan.done import is_done, run_digests
+from capsbench.provenance import digest_of_file, git_state, machine, versions
+from capsbench.training.checkpoint import write_tensors
+from capsbench.training.loop import Diverged, Loop, Probe, Progress
+from capsbench.training.step import FASTER, Step, torch_seed
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the runs of a cell share: the machine's side and the data."""
+
+    house: House
+    cell: Cell
+    digits: Digits  # on the device
+    dataset: dict[str, str]  # name, badge, digest
+    device: torch.device
+    threads: int
+    say: Callable[[str], None]
+
+
+def training_digits(cell: Cell, train: DigitSet, seed: int) -> DigitSet:
+    """The digits a run trains on: without the held-out ones, and as few as the plan says.
+
+    Raises DataError if there are not as many.
+    """
+    options = cell.options
+    if hasattr(options, "held_out"):
+        train, _ = held_out(train, options.held_out)
+    if options.train_per_class is not None:
+        train = per_class(train, options.train_per_class, seed)
+    return first(train, options.train_images) if options.train_images is not None else train
+
+
+def make_stream(cell: Cell, train: DigitSet, seed: int) -> Stream:
+    """The task's stream of training batches."""
+    task = importlib.import_module(f"capsbench.data.{cell.task}")
+    options: dict[str, Any] = {}
+    if cell.task == "multimnist":
+        options = {"pairs": cell.options.train_pairs, "placement": cell.options.placement}  # type: ignore[attr-defined]
+    if cell.spec.train_on == "pairs":
+        return task.pair_stream(train, seed=seed, batch=cell.training.batch)
+    return task.training_stream(train, seed=seed, batch=cell.training.batch, **options)
+
+
+def make_probe(setting: Setting, stream: Stream) -> Probe | None:
+    """The task's measurement along training, if it has one."""
+    if setting.cell.task not in ("affnist", "two_digit"):
+        return None
+    module = importlib.import_module(f"capsbench.training.probe_{setting.cell.task}")
+    return module.make_probe(setting.cell.options, setting.digits, stream, setting.cell.training.batch)
+
+
+def new_model(setting: Setting, seed: int) -> nn.Module:
+    """The cell's model with the first weights of `seed`: the same on every device, since they are drawn on the CPU."""
+    torch.manual_seed(torch_seed(seed, "weights"))
+    cell = setting.cell
+    folder = setting.house.path.parent
+    return build_model(cell.spec, cell.options.IMAGE[0], folder).to(setting.device, memory_format=torch.channels_last)
+
+
+def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float] | None]:
+    """The precision to train in, and the seconds of one step that `auto` measured to choose it."""
+    wanted = setting.cell.training.precision
+    if wanted != "auto":
+        return wanted, None
+    train = training_digits(setting.cell, setting.digits.train, seed)
+    times = {}
+    for precision in ("float32", "bf16"):
+        step = Step(
+            new_model(setting, seed), setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3
+        )
+        times[precision] = round(step.seconds(), 6)
+    return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
+
+
+def train_run(
+    setting: Setting, seed: int, progress: Progress, resolved: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Train one run and write its folder; a run that is done already is left alone.
+
+    Args:
+        resolved: precision and threads of the cell's other seeds, so that they agree.
+
+    Returns:
+        The manifest. Its status is `done`, or `failed` when the loss is not finite.
+
+    Raises:
+        DataError: too few digits. ResourceError: memory, disk or a signal stopped it; what was done is saved.
+    """
+    house, cell = setting.house, setting.cell
+    folder = house.run_folder(cell, seed)
+    digests = run_digests(house, cell, seed, setting.dataset["digest"])
+    if (manifest := is_done(folder, digests["run"])) is not None:
+        return manifest
+    (folder / "manifest.json").unlink(missing_ok=True)
+    started = datetime.datetime.now(datetime.UTC)
+    train = training_digits(cell, setting.digits.train, seed)
+    stream = make_stream(cell, train, seed)
+    model = new_model(setting, seed)
+    if resolved is None:
+        precision, timings = choose_precision(setting, seed)
+        resolved = {"precision": precision, "precision_timings": timings}
+    resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
+    resolved = _kept_on_resume(folder, digests["run"], resolved, setting)
+    torch.set_num_threads(resolved["threads"])
+    epoch = (
+        60_000 if setting.dataset["name"] == "uci-digits" else stream.size
+    )  # a stand-in trains as long as MNIST would
+    steps = cell.steps(epoch)
+    step = Step(model, cell.spec, stream, seed, resolved["precision"], cell.training.rate)
+    loop = Loop(
+        step,
+        steps=steps,
+        training=cell.training,
+        epoch_size=stream.size,
+        folder=folder,
+        run_digest=digests["run"],
+        probe=make_probe(setting, stream),
+        meta=resolved,
+        say=setting.say,
+    )
+    status, reason, loss = "done", None, None
+    clock = time.perf_counter()
+    try:
+        loss = loop.train(progress)
+    except Diverged as diverged:
+        status, reason = "failed", str(diverged)
+        loop.seconds_before += time.perf_counter() - clock
+    except torch.OutOfMemoryError:
+        raise ResourceError(
+            f"{cell.label} seed {seed}: out of memory on {setting.device} at batch {cell.training.batch}; "
+            f"free the device, or say a smaller batch in {house.path}."
+        ) from None
+    write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": digests["run"]})
+    manifest = {
+        "schema": 1,
+        "run": {"task": cell.task, "variant": cell.folder_name, "seed": seed},
+        "status": status,
+        "reason": reason,
+        "digest": digests["run"],
+        "digests": {key: value for key, value in digests.items() if key != "run"},
+        "config": {**cell.config(), "steps": steps},
+        "resolved": resolved,
+        "dataset": {key: setting.dataset[key] for key in ("name", "badge")},
+        "reductions": house.reductions(cell),
+        "parameters": count_parameters(model),
+        "steps": steps,
+        "final_loss": loss,
+        "weights": digest_of_file(folder / "weights.safetensors"),
+        "seconds": round(loop.seconds_before, 3),
+        "peak_memory_mb": peak_memory_mb(setting.device),
+        "started": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "resumed": loop.resumed,
+        "versions": versions(),
+        "machine": machine(),
+        "git": git_state(),
+    }
+    write_json(folder / "manifest.json", manifest)
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    return manifest
+
+
+def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any], setting: Setting) -> dict[str, Any]:
+    """Precision and threads of the checkpoint a run goes on from, so that its bits do not change midway."""
+    from capsbench.training.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(folder / "checkpoint", run_digest, lambda _: None)
+    if checkpoint is None:
+        return resolved
+    kept = {key: checkpoint.meta[key] for key in resolved if key in checkpoint.meta and key != "device"}
+    return {**resolved, **copy.deepcopy(kept)}
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory in MB: the GPU's allocations, or the process's resident memory on a CPU."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

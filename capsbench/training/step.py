@@ -1,0 +1,80 @@
+"""One training step: batch, loss, gradient, Adam. Nothing in it waits for the device."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.data.batch import Batch, Stream
+from capsbench.plan.variants import Spec
+from capsbench.training.losses import RECONSTRUCTION_WEIGHT, classification_loss, reconstruction_loss
+
+PARTS = ("loss", "classification", "reconstruction")
+FASTER = 1.3  # bf16 is taken only where it is clearly faster: near the border a noisy timing would decide the bits
+
+
+def torch_seed(seed: int, purpose: str) -> int:
+    """A seed for torch's generator, another one for every purpose of a run."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")
+
+
+class Step:
+    """The step of one run.
+
+    Args:
+        model, spec: what is trained; stream: its batches; seed: the run's seed; precision: `float32` or `bf16`.
+        rate: learning rate of the first step; it is set anew before each.
+    """
+
+    def __init__(self, model: nn.Module, spec: Spec, stream: Stream, seed: int, precision: str, rate: float) -> None:
+        self.model, self.spec, self.stream, self.seed, self.precision = model, spec, stream, seed, precision
+        # eps is TensorFlow's default, as are the betas (section 4: "Adam with its TensorFlow default parameters")
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
+        self.device = next(model.parameters()).device
+        self.sums = torch.zeros(len(PARTS), device=self.device)  # of each part of the loss since the last reading
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Total, classification and reconstruction loss [3], each the mean over the batch."""
+        low = self.precision == "bf16"
+        weight = RECONSTRUCTION_WEIGHT[getattr(self.spec, "reconstruction", "none")]
+        with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
+            output = self.model(batch.images)
+            classification = classification_loss(self.spec, output.scores.float(), batch.labels).mean()
+            drawing = torch.zeros_like(classification)
+            if weight:
+                for n in range(batch.labels.shape[1]):  # the decoder runs once for each digit (section 6)
+                    drawn = self.model.reconstruct(output.poses, batch.labels[:, n])  # [B, H, W]
+                    drawing = drawing + reconstruction_loss(drawn, batch.digits[:, n]).mean()
+        return torch.stack([classification + weight * drawing, classification, drawing])
+
+    def __call__(self, step: int, rate: float) -> None:
+        """Train on the batch of `step` (counted from 0) with that learning rate."""
+        torch.manual_seed(
+            torch_seed(self.seed, f"step {step}")
+        )  # dropout is a function of (seed, step): nothing to carry over a restart
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        losses = self.losses(self.stream.batch(step))
+        self.optimiser.zero_grad()
+        losses[0].backward()
+        self.optimiser.step()
+        self.sums += losses.detach()
+
+    def seconds(self, repeats: int = 3) -> float:
+        """The fastest of a few steps, after one that is not counted. It trains: time a copy of the model."""
+        times = []
+        for step in range(repeats + 1):
+            self._wait()
+            start = time.perf_counter()
+            self(step, 1e-3)
+            self._wait()
+            times.append(time.perf_counter() - start)
+        return min(times[1:])
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
