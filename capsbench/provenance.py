@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from capsbench import __version__
+
 PACKAGE = Path(__file__).resolve().parent
 RECORDED = (
     "torch",
@@ -122,7 +124,7 @@ def source_digest(roots: Iterable[str], outside: Iterable[Path] = ()) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python, of capsbench and of the packages that can change a number."""
-    found = {"capsbench": importlib.metadata.version("capsbench"), "python": platform.python_version()}
+    found = {"capsbench": __version__, "python": platform.python_version()}
     for name in RECORDED:
         if importlib.util.find_spec(name.replace("scikit-learn", "sklearn")):
             found[name] = importlib.metadata.version(name)

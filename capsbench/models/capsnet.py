@@ -51,15 +51,15 @@ class CapsNet(nn.Module):
         """
         if self.spec.init == "official":
             for name, parameter in self.named_parameters():
+                if name.startswith("digit_caps.routing"):
+                    continue  # a routing's own parameters start where it says
                 if name.endswith("bias"):
                     nn.init.constant_(parameter, 0.1)
-                elif not name.startswith("digit_caps.routing"):
+                else:
                     deviation = 0.05 if name.startswith("conv1") else 0.1
                     nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
             return
         nn.init.normal_(self.digit_caps.weight, std=0.1)
-        if self.digit_caps.bias is not None:
-            nn.init.constant_(self.digit_caps.bias, 0.1)
 
     def primary_capsules(self, images: Tensor) -> Tensor:
         """Images [B, 1, 28, 28] float32 in [0, 1] to primary capsules u [B, 1152, 8] float32."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,20 @@ from torch import Tensor, nn
 from capsbench.plan.variants import RoutingOptions
 from capsbench.routing import build_routing
 from capsbench.routing.types import Routed
+
+
+def routing_keywords(options: RoutingOptions) -> dict[str, Any]:
+    """What a routing is to do otherwise than by default; one that does not take an option refuses it by name."""
+    keywords: dict[str, Any] = dict(options.routing_options)
+    if options.squash != "hinton":
+        keywords["squash"] = options.squash
+    if options.normaliser != "softmax":
+        keywords["normaliser"] = options.normaliser
+    if options.detach_inner:
+        keywords["detach_inner"] = True
+    if options.bias == "official":
+        keywords["bias"] = 0.1  # every bias of the authors' code starts there
+    return keywords
 
 
 class CapsuleLayer(nn.Module):
@@ -40,7 +55,6 @@ class CapsuleLayer(nn.Module):
         self.places = places
         kinds = {"none": types * (places or 0), "type": types, "all": 1}[options.share]
         self.weight = nn.Parameter(torch.empty(kinds, outputs, child_dim, dim))  # W [I | types | 1, J, d, D]
-        self.bias = nn.Parameter(torch.empty(outputs, dim)) if options.bias == "official" else None  # [J, D]
         self.routing = build_routing(
             options.routing,
             inputs=types * places if places else None,
@@ -48,10 +62,7 @@ class CapsuleLayer(nn.Module):
             dim=dim,
             child_dim=child_dim,
             folder=folder,
-            squash=options.squash,
-            normaliser=options.normaliser,
-            detach_inner=options.detach_inner,
-            **options.routing_options,
+            **routing_keywords(options),
         )
 
     def votes(self, u: Tensor) -> Tensor:
@@ -65,6 +76,4 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
         """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
-        return self.routing(
-            self.votes(u), children=u, bias=self.bias, iterations=iterations or self.iterations, trace=trace
-        )
+        return self.routing(self.votes(u), children=u, iterations=iterations or self.iterations, trace=trace)

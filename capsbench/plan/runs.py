@@ -18,6 +18,7 @@ from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
 TRAINING_IMAGES = 60_000
+STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200}  # scikit-learn's digits have no more
 PAPER_SEEDS = 5  # what the full plan trains; the paper had 3
 
 
@@ -103,6 +104,11 @@ class House:
 
     def _cells(self) -> Iterator[Cell]:
         for task_name, task in self.plan.tasks.given().items():
+            if self.dataset == "uci-digits":
+                said = {key: getattr(task, key, None) for key in STAND_IN_IMAGES}
+                task = task.model_copy(
+                    update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value}
+                )
             width = task.width or self.plan.width
             for variant in task.variants:
                 training = self.plan.training_for(task, self.trainings.get(variant))
@@ -137,21 +143,22 @@ class House:
             words.append(f"width {_fraction(cell.width)}")
         if self.plan.budget == "reduced":
             training = cell.training
-            length = f"{training.epochs:g} epochs" if training.epochs else f"{training.steps:,} steps"
-            words.append(f"{length} in the place of {PUBLISHED_STEPS:,} steps")
+            length = f"{training.epochs:g} epoch{'s' * (training.epochs != 1)}" if training.epochs else f"{training.steps:,} steps"
+            paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
+            words.append(f"{length}{paper}")
         if len(cell.seeds) < PAPER_SEEDS:
             words.append(f"{len(cell.seeds)} of {PAPER_SEEDS} seeds")
         return words + cell.options.reductions()
 
+    def task_reductions(self, task: str) -> list[str]:
+        """The reductions of any of a task's cells, each once."""
+        return list(dict.fromkeys(word for cell in self.cells if cell.task == task for word in self.reductions(cell)))
+
     def describe(self, dataset: dict[str, Any]) -> dict[str, Any]:
         """plan.json: the plan as the report needs it."""
         tasks: dict[str, list[str]] = {}
-        reductions: dict[str, list[str]] = {}
         for cell in self.cells:
             tasks.setdefault(cell.task, []).append(cell.folder_name)
-            for word in self.reductions(cell):
-                if word not in reductions.setdefault(cell.task, []):
-                    reductions[cell.task].append(word)
         return {
             "schema": 1,
             "name": self.name,
@@ -161,7 +168,7 @@ class House:
             "about": self.plan.about,
             "seeds": list(self.plan.seeds),
             "dataset": dataset,
-            "reductions": reductions,
+            "reductions": {task: self.task_reductions(task) for task in tasks},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "runs": [

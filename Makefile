@@ -1,0 +1,47 @@
+# make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used unasked)
+# make test      the tests, under 10 minutes
+# make paper     the paper's plan: a GPU, or patience
+.PHONY: quick smoke paper test test-slow lint lock clean
+
+VENV := .venv
+PYTHON3 ?= python3
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+ifneq ($(shell command -v uv 2>/dev/null),)
+  CREATE = uv venv --quiet --allow-existing --python $(PYTHON3) $(VENV)
+  INSTALL = VIRTUAL_ENV=$(VENV) uv pip install --quiet
+else
+  CREATE = $(PYTHON3) -m venv $(VENV)
+  INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
+endif
+
+quick smoke paper: $(READY)
+	$(PYTHON) -m capsbench run config/$@.yaml
+
+test: $(READY)
+	$(PYTHON) -m pytest -m "not slow and not network"
+
+test-slow: $(READY)
+	$(PYTHON) -m pytest -m "slow"
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/snakefmt --check Snakefile workflow
+	$(VENV)/bin/snakemake --lint
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON3) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' || \
+	  { echo "capsbench needs Python 3.11, 3.12 or 3.13; name one: make PYTHON3=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(CREATE)
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	touch $@
+
+lock:  # after a change of pyproject.toml's dependencies
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url -o requirements.lock
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,43 @@
+"""What all tests share: threads, folders, a plan of a few seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="needs a CUDA GPU")
+        for item in items:
+            if "cuda" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture()
+def repository() -> Path:
+    """The clone that the tests stand in."""
+    return REPOSITORY
+
+
+@pytest.fixture()
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results root."""
+    root = tmp_path / "results"
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(root))
+    return root
+
+
+@pytest.fixture()
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """No folder is named, the cache is empty, and the mirrors are not asked: the digits stand in at once."""
+    monkeypatch.delenv("CAPSBENCH_DATA", raising=False)
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CAPSBENCH_STAND_IN", "1")
+    return dict(os.environ)

@@ -1,0 +1,187 @@
+"""Plans: what is shipped loads; every mistake is a sentence with the file, the key and the nearest valid word."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capsbench.errors import PlanError
+from capsbench.plan import House, config_folder, load_variants
+from capsbench.plan.done import is_done, run_digests
+
+PLAN = """
+name: small
+budget: reduced
+seeds: [0, 1]
+width: 0.125
+training:
+  epochs: 2
+  batch: 64
+variants:
+  mine: {base: capsnet-r3, squash: half}
+tasks:
+  mnist:
+    variants: [cnn, mine]
+    test_images: 100
+"""
+
+
+@pytest.fixture()
+def plan(tmp_path: Path):
+    def write(*replacements: tuple[str, str], text: str = PLAN) -> Path:
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new, 1)
+        path = tmp_path / "small.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["smoke", "quick", "paper", "paper-authors"])
+def test_the_shipped_plans_load(name: str) -> None:
+    house = House.load(config_folder() / f"{name}.yaml")
+    assert house.name == name
+    assert house.cells
+
+
+def test_paper_s_plan_is_the_paper_s() -> None:
+    house = House.load(config_folder() / "paper.yaml")
+    table_1 = [cell for cell in house.cells if cell.task == "mnist"]
+    assert [c.variant for c in table_1] == ["cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"]
+    shipped = load_variants()
+    for cell in table_1:
+        assert cell.spec == shipped[cell.variant]
+        assert cell.seeds == (0, 1, 2, 3, 4)
+        assert cell.steps() == 46_875
+        assert house.reductions(cell) == []
+
+
+def test_the_authors_budget_is_300k_steps_of_the_published_decay() -> None:
+    for cell in House.load(config_folder() / "paper-authors.yaml").cells:
+        assert cell.steps() == 300_000
+        assert cell.training.decay_period == 2000
+
+
+def test_quick_names_its_reductions() -> None:
+    house = House.load(config_folder() / "quick.yaml")
+    for cell in house.cells:
+        words = house.reductions(cell)
+        assert "2 of 5 seeds" in words
+        assert any(word.startswith("width 1/") for word in words)
+
+
+MISTAKES = [
+    (("batch: 64", "batchs: 64"), "unknown key 'batchs' in training; did you mean 'batch'?"),
+    (("budget: reduced", "budget: shrt"), "budget is 'shrt'; did you mean 'short'?"),
+    (("budget: reduced", "budgt: reduced"), "unknown key 'budgt'; did you mean 'budget'?"),
+    (("seeds: [0, 1]", "seeds: []"), "seeds is []"),
+    (("seeds: [0, 1]", "seeds: [0, -1]"), "seeds.1 is -1"),
+    (("seeds: [0, 1]", "seeds: [0, 0]"), "name one seed twice"),
+    (("seeds: [0, 1]", "seeds: [zero]"), "seeds.0 is 'zero'"),
+    (("seeds: [0, 1]", "seeds: [true]"), "seeds.0 is True"),
+    (("seeds: [0, 1]\n", ""), "key 'seeds' is missing"),
+    (("batch: 64", "batch: '64'"), "training.batch is '64'"),
+    (("batch: 64", "batch: -64"), "training.batch is -64"),
+    (("epochs: 2", "epochs: 2\n  steps: 3"), "either epochs or steps"),
+    (("epochs: 2", "precision: fp32\n  epochs: 2"), "training.precision is 'fp32'; did you mean 'float32'?"),
+    (("[cnn, mine]", "[cnn, capsnet-r9]"), "no variant 'capsnet-r9'; did you mean 'capsnet-r"),
+    (("[cnn, mine]", "[cnn, cnn]"), "names a variant twice"),
+    (("[cnn, mine]", "[two-digit-kmeans]"), "cannot be trained on mnist"),
+    (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
+    (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
+    (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
+    (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
+    (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),
+    (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
+    (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
+    (("mine: {", "../x; rm: {"), "is not a name for a variant"),
+    (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
+    (("name: small", "name: ../../etc"), "is not a name"),
+    (("width: 0.125", "width: 0.125\nwidth: 0.5"), "key 'width' stands twice"),
+    (("budget: reduced", "budget: short"), "budget 'short' means epochs: 100"),
+    (("budget: reduced", "budget: authors"), "budget 'authors' means steps: 300000"),
+    (("tasks:", "tasks: [}"), "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("replacement", "sentence"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_mistake_is_one_sentence(plan, replacement: tuple[str, str], sentence: str) -> None:
+    path = plan(replacement)
+    with pytest.raises(PlanError) as caught:
+        House.load(path)
+    assert sentence in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_plan_names_a_near_one(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text("{}")
+    with pytest.raises(PlanError, match="did you mean 'quick'"):
+        House.load(tmp_path / "quik.yaml")
+
+
+def test_a_name_that_would_leave_the_folder_is_refused(plan) -> None:
+    for bad in ("../x; rm", "a/b", "..", ".hidden", "$(id)", "a b", "x..y"):
+        with pytest.raises(PlanError):
+            House.load(plan(text=PLAN.replace("mine", f"'{bad}'")))
+
+
+def test_numbers_such_as_1e_3_are_numbers(plan) -> None:
+    house = House.load(plan(("batch: 64", "batch: 64\n  rate: 1e-3")))
+    assert house.cells[0].training.rate == 1e-3
+
+
+def test_the_nearer_word_on_training_wins(plan) -> None:
+    text = PLAN.replace("test_images: 100", "training: {steps: 7, batch: 8}").replace(
+        "squash: half", "squash: half, training: {epochs: 1}"
+    )
+    cnn, mine = House.load(plan(text=text)).cells
+    assert (cnn.steps(), cnn.training.batch) == (7, 8)
+    assert (mine.training.epochs, mine.training.steps, mine.training.batch) == (1, None, 8)
+
+
+def test_width_scales_every_model(plan) -> None:
+    cnn, mine = House.load(plan()).cells
+    assert cnn.spec.channels == [32, 32, 16]
+    assert (mine.spec.channels, mine.spec.primary_types) == (32, 4)
+
+
+def test_a_digest_changes_with_what_decides_the_weights_and_with_nothing_else(plan) -> None:
+    def digests(*replacements: tuple[str, str]) -> list[str]:
+        house = House.load(plan(*replacements))
+        return [run_digests(house, cell, 0, "data")["run"] for cell in house.cells]
+
+    base = digests()
+    assert base[0] != base[1]
+    assert digests(("test_images: 100", "test_images: 200")) == base
+    assert digests(("seeds: [0, 1]", "seeds: [0, 1, 2]")) == base
+    assert digests(("squash: half", "squash: tanh"))[0] == base[0]
+    assert digests(("squash: half", "squash: tanh"))[1] != base[1]
+    assert digests(("epochs: 2", "epochs: 3"))[0] != base[0]
+    assert digests(("test_images: 100", "train_images: 100"))[0] != base[0]
+
+
+def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"digest": "abc"')
+    assert is_done(tmp_path, "abc") is None
+    (tmp_path / "manifest.json").write_text('{"digest": "abc"}')
+    assert is_done(tmp_path, "abc") == {"digest": "abc"}
+    assert is_done(tmp_path, "abd") is None
+
+
+def test_epochs_become_steps_without_losing_a_digit(plan) -> None:
+    cell = House.load(plan()).cells[0]
+    assert cell.steps(60_000) == math.ceil(2 * 60_000 / 64)
+
+
+def test_every_variant_of_the_suite_has_a_source_and_a_name() -> None:
+    raw = yaml.safe_load((config_folder() / "variants.yaml").read_text())
+    for name, spec in load_variants().items():
+        assert spec.source, name
+        assert spec.title, name
+        assert name in raw

@@ -1,0 +1,53 @@
+"""docs/architecture.md's table, held: each stage imports only itself and what stands above it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "capsbench"
+ORDER = ["errors", "files", "provenance", "plan", "data", "pipeline", "routing", "models", "training", "evaluation"]
+MAY_IMPORT = {stage: set(ORDER[: n + 1]) for n, stage in enumerate(ORDER)}
+MAY_IMPORT["report"] = {"errors", "files", "provenance", "plan", "report"}  # reads files, never a model
+MAY_IMPORT["cli"] = {*ORDER, "report", "cli"}
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found.update(name.split(".")[1] for name in names if name.startswith("capsbench.") and "__" not in name)
+    return found
+
+
+@pytest.mark.parametrize("stage", MAY_IMPORT)
+def test_a_stage_imports_only_what_stands_above_it(stage: str) -> None:
+    files = [PACKAGE / f"{stage}.py"] if (PACKAGE / f"{stage}.py").exists() else sorted((PACKAGE / stage).rglob("*.py"))
+    assert files
+    for path in files:
+        assert imports(path) <= MAY_IMPORT[stage], path
+
+
+def test_every_part_of_the_package_is_a_stage() -> None:
+    parts = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p.is_dir() and any(p.glob("*.py")))}
+    assert parts - {"__init__", "__main__"} == set(MAY_IMPORT)
+
+
+def test_the_snakefile_s_imports_bring_no_torch() -> None:
+    code = (
+        "import sys, capsbench.pipeline, capsbench.evaluation.done, capsbench.cli.app\n"
+        "print([m for m in ('torch', 'pandas', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_no_file_is_longer_than_a_head() -> None:
+    for path in [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
+        assert len(path.read_text().splitlines()) <= 350, path
