@@ -1,0 +1,43 @@
+"""EM routing for vectors."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from capsbench.errors import RoutingError
+from capsbench.routing.em import expectation_maximisation
+from capsbench.routing.parameters import Parameter, trained
+from capsbench.routing.passes import inputs_last
+from capsbench.routing.squash import length
+from capsbench.routing.types import Routed
+
+
+@trained(beta_a=Parameter(("outputs",)), beta_u=Parameter(("outputs",)))
+def em_vector(
+    votes: Tensor,
+    iterations: int = 3,
+    *,
+    children: Tensor | None = None,
+    beta_a: Tensor | None = None,
+    beta_u: Tensor | None = None,
+    trace: bool = False,
+) -> Routed:
+    """EM routing on vector capsules: a Gaussian per output, its activation is the length of the pose.
+
+    Source: Peer, Stabinger and Rodriguez-Sanchez, after Hinton, Sabour and Frosst 2018.
+
+    votes [B, I, J, D], children [B, I, d]; activations a_i = |u_i|. Poses are a_j mu_j/|mu_j| of
+    `em.expectation_maximisation`, scores a_j. `beta_a`, `beta_u` [J]. Raises RoutingError without children.
+    """
+    if children is None:
+        raise RoutingError("the length of a lower capsule is its activation: give children=[B, I, d].")
+    return expectation_maximisation(
+        inputs_last(votes),
+        length(children),
+        iterations,
+        pose=lambda mu, a: a.unsqueeze(-1) * F.normalize(mu, dim=-1),
+        beta_a=beta_a,
+        beta_u=beta_u,
+        trace=trace,
+    )

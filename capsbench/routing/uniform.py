@@ -1,0 +1,27 @@
+"""No routing: the control."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from capsbench.routing.dynamic import dynamic
+from capsbench.routing.parameters import BIAS, trained
+from capsbench.routing.types import Routed
+
+
+@trained(bias=BIAS)
+def uniform(
+    votes: Tensor,
+    iterations: int = 1,
+    *,
+    squash: str = "hinton",
+    bias: Tensor | None = None,
+    trace: bool = False,
+) -> Routed:
+    """Uniform couplings 1/J: a capsule layer without routing, bit for bit dynamic routing of one pass.
+
+    Source: control (routing that does not route).
+
+    `iterations` is accepted and ignored: there is one pass.
+    """
+    return dynamic(votes, 1, squash=squash, bias=bias, trace=trace)
