@@ -34,7 +34,7 @@ def em_matrix(
             f"routing 'em-matrix': activations must be [B, I] = {list(votes.shape[:2])}, not {list(activations.shape)}."
         )
     if iterations < 1:
-        raise RoutingError(f"routing 'em-matrix': iterations must be at least 1, not {iterations}.")
+        raise RoutingError(f"routing 'em-matrix': iterations must be a whole number, at least 1, not {iterations}.")
     return expectation_maximisation(
         inputs_last(votes),
         activations,

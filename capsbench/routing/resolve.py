@@ -40,7 +40,7 @@ def resolve(name: str, folder: str | Path | None = None) -> Routing:
     target = algorithms.get(name, name)
     module_name, _, attribute = target.partition(":")
     if not _dotted(module_name) or not attribute.isidentifier():
-        wanted = "" if ":" in target else nearest(name, algorithms)
+        wanted = "." if ":" in target else nearest(name, algorithms)
         raise RoutingError(f"routing {name!r} is neither a registered name nor of the form my_file:my_routing{wanted}")
     module = _import(name, module_name, folder)
     found = getattr(module, attribute, None)
@@ -70,14 +70,13 @@ def _import(name: str, module_name: str, folder: str | Path | None) -> ModuleTyp
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise RoutingError(
-                f"routing {name!r}: {module_name} needs the module {error.name!r}, not found."
+                f"routing {name!r}: {module_name} needs the module {error.name!r}, which is not there."
             ) from error
         place = "on Python's path" if folder is None else f"in {folder} or on Python's path"
         raise RoutingError(f"routing {name!r}: there is no module {error.name!r} {place}.") from error
     except Exception as error:  # whatever the user's file does when it is imported
-        raise RoutingError(
-            f"routing {name!r}: importing {module_name} failed with {type(error).__name__}: {error}."
-        ) from error
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RoutingError(f"routing {name!r}: importing {module_name} failed with {what}.") from error
 
 
 @contextlib.contextmanager
@@ -89,10 +88,11 @@ def _importable(name: str, module_name: str, folder: str | Path | None) -> Itera
     place = Path(folder).resolve()
     top = module_name.partition(".")[0]
     if (place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file():
-        if top in sys.stdlib_module_names:
-            raise RoutingError(f"routing {name!r}: {top} is a module of Python's own; give the file another name.")
-        loaded = getattr(sys.modules.get(top), "__file__", None)
-        if loaded is not None and place not in Path(loaded).resolve().parents:
+        loaded = Path(getattr(sys.modules.get(top), "__file__", None) or place / top).resolve()
+        installed = {"site-packages", "dist-packages"} & set(loaded.parts) or top == __name__.partition(".")[0]
+        if installed or top in sys.stdlib_module_names:
+            raise RoutingError(f"routing {name!r}: there is another module named {top}; give the file another name.")
+        if place not in loaded.parents:
             for word in [word for word in sys.modules if word == top or word.startswith(f"{top}.")]:
                 del sys.modules[word]  # the same name in the folder of another plan
     importlib.invalidate_caches()  # the file may be younger than the last look at the folder
