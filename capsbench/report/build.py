@@ -1,0 +1,73 @@
+"""From a results folder to tables, figures and report.html."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from capsbench.files import write_text
+from capsbench.plan import config_folder
+from capsbench.report.collect import collect
+from capsbench.report.figures import DrawnFigure, draw_figures
+from capsbench.report.formats import to_latex, to_markdown, to_terminal
+from capsbench.report.html import write_html
+from capsbench.report.published import Published, read_published
+from capsbench.report.results import Problem, Results
+from capsbench.report.tables import long_table, write_csv
+from capsbench.report.wide import wide_table
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written. `not_drawn` names each figure whose data are not there, with the reason."""
+
+    html: Path
+    tables: list[Path]
+    figures: list[DrawnFigure]
+    not_drawn: dict[str, str]
+    problems: list[Problem]
+    failed: int  # runs whose loss was not finite
+
+
+def build_report(results: Path, published: Path | None = None) -> Report:
+    """Write tables/, figures/ and report.html of the folder `results` from whatever runs are finished.
+
+    Args:
+        results: a plan's folder, with plan.json (docs/results-format.md).
+        published: the published figures; config/published.yaml when not given.
+
+    Raises:
+        ResultsError: plan.json or the published figures are missing or broken. Anything wrong with a run is a problem
+            in the Report instead.
+    """
+    found = collect(results)
+    figures_of_papers = read_published(published or config_folder() / "published.yaml")
+    tables = [path for task in found.plan.tasks for path in _write_tables(found, task, figures_of_papers)]
+    figures, not_drawn = draw_figures(found, figures_of_papers, results / "figures")
+    html = results / "report.html"
+    write_html(html, found, figures_of_papers, figures, not_drawn)
+    return Report(html, tables, figures, not_drawn, found.problems, found.failed)
+
+
+def _write_tables(results: Results, task: str, published: Published) -> list[Path]:
+    """The table of a task as CSV, Markdown and LaTeX."""
+    stem = results.folder / "tables" / task
+    table = wide_table(results, task, published)
+    paths = [stem.with_name(f"{task}.{ending}") for ending in ("csv", "md", "tex")]
+    write_csv(paths[0], long_table(results, task, published))
+    write_text(paths[1], to_markdown(table))
+    write_text(paths[2], to_latex(table))
+    return paths
+
+
+def format_tables_for_terminal(results: Path, published: Path | None = None, width: int = 100) -> str:
+    """Every table of the folder `results` as plain text with its caption. Raises ResultsError as build_report does."""
+    found = collect(results)
+    figures_of_papers = read_published(published or config_folder() / "published.yaml")
+    tables = [to_terminal(wide_table(found, task, figures_of_papers), width) for task in found.plan.tasks]
+    return "\n".join(tables)
+
+
+def failed_runs(results: Path) -> int:
+    """How many runs of the folder `results` failed (a loss not finite). Raises ResultsError as build_report does."""
+    return collect(results).failed

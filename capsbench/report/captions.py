@@ -1,0 +1,116 @@
+"""What is said under tables and figures: the data, the budget, every reduction, the seeds, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from capsbench.report.published import Published
+from capsbench.report.results import KINDS, Kind, Results
+from capsbench.report.tables import spec_for
+
+SYNTHETIC = "affnist-synth"
+PAPERS_DATA = ("mnist", "affnist")  # the data sets, by name, on which the paper's figures were measured
+
+
+def listing(words: Iterable[object]) -> str:
+    """`a, b and c`."""
+    names = [str(word) for word in words]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def span(numbers: Iterable[int | None]) -> str:
+    """`938` or `938 to 1,876`: the range of the numbers that are there."""
+    found = sorted({number for number in numbers if number is not None})
+    if not found:
+        return ""
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
+def budget_words(results: Results) -> str:
+    """The plan's budget in words."""
+    meaning = {
+        "short": "short (100 epochs, the decay scaled)",
+        "authors": "authors (300k steps, the published decay)",
+        "reduced": "reduced",
+    }
+    return meaning.get(results.plan.budget, results.plan.budget)
+
+
+def data_words(results: Results, task: str) -> str:
+    """Which data a task was scored on, and how many images."""
+    frame = results.frame[results.frame["task"] == task]
+    images = span(int(count) for count in frame["images"].unique())
+    badge = str(frame["badge"].iloc[0]) if len(frame) else results.plan.dataset.badge
+    words = f"{badge}, {images} test images" if images else f"{badge}, nothing scored yet"
+    if task == "affnist" and len(frame):
+        if str(frame["dataset"].iloc[0]) == SYNTHETIC:
+            words += f" ({SYNTHETIC}: made here by seeded affine transforms, not the paper's test set)"
+        elif str(frame["dataset"].iloc[0]) == "affnist":
+            words += " (the official affNIST files)"
+    return words
+
+
+def seeds_of(results: Results, task: str) -> list[int]:
+    """The seeds that the plan gives a task."""
+    return sorted({run.seed for run in results.plan.runs if run.task == task})
+
+
+def reductions_of(results: Results, task: str) -> list[str]:
+    """What a task's runs do with less than the paper's protocol."""
+    return results.plan.reductions.get(task, [])
+
+
+def is_comparable(results: Results, task: str) -> bool:
+    """Whether the paper's figures are for comparison: the paper's own data and nothing reduced."""
+    scored = set(results.frame.loc[results.frame["task"] == task, "dataset"])
+    own_data = results.plan.dataset.name in PAPERS_DATA and SYNTHETIC not in scored
+    return own_data and results.plan.budget != "reduced" and not reductions_of(results, task)
+
+
+def left_out_words(results: Results, task: str) -> str:
+    """What is counted and left out of the means, kind by kind; empty if nothing is."""
+    kinds: list[Kind] = [kind for kind in KINDS if kind != "not drawn"]
+    counts = {kind: results.count(kind, task) for kind in kinds}
+    return listing(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
+def conditions_in_words(results: Results, task: str) -> list[str]:
+    """One sentence each on data, budget, reductions, seeds and steps: the caption of whatever shows this task."""
+    sentences = [f"Data: {data_words(results, task)}.", f"Budget: {budget_words(results)}."]
+    reductions = reductions_of(results, task)
+    sentences.append(f"Reductions: {'; '.join(reductions) if reductions else 'none'}.")
+    seeds = seeds_of(results, task)
+    sentences.append(f"{'Seed' if len(seeds) == 1 else 'Seeds'}: {listing(seeds)}.")
+    steps = span(run.manifest.steps for run in results.done(task))
+    return sentences + ([f"Training steps: {steps}."] if steps else [])
+
+
+def table_caption(results: Results, task: str, published: Published) -> list[str]:
+    """The sentences under a task's table; the first is its title."""
+    badge = results.plan.dataset.badge
+    sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
+    sentences += conditions_in_words(results, task)
+    sentences.append("Mean over seeds ± half the width of Student's t 95 % interval; one seed has no interval.")
+    left_out = left_out_words(results, task)
+    if left_out:
+        sentences.append(f"Left out of the means, named in the report: {left_out}.")
+    if published.of(task):
+        sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
+        if not is_comparable(results, task):
+            why = _why_orientation(results, task)
+            sentences.append(f"It stands there for orientation, not for comparison: {why}.")
+    if task in published.notes:
+        sentences.append(published.notes[task].strip())
+    return sentences
+
+
+def _why_orientation(results: Results, task: str) -> str:
+    scored = set(results.frame.loc[results.frame["task"] == task, "dataset"])
+    reasons = []
+    if results.plan.dataset.name not in PAPERS_DATA:
+        reasons.append(f"the data are {results.plan.dataset.badge}")
+    if SYNTHETIC in scored:
+        reasons.append("the test set is synthetic")
+    if results.plan.budget == "reduced" or reductions_of(results, task):
+        reasons.append("the protocol is reduced")
+    return listing(reasons)

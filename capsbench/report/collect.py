@@ -1,0 +1,199 @@
+"""Read results/<plan> into one tidy frame, and name every run that cannot be counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, check_name, read, read_plan
+from capsbench.report.results import COLUMNS, KINDS, Problem, Results, Run, run_folder
+
+
+def collect(folder: Path) -> Results:
+    """Read plan.json and the runs in `folder`. Anything wrong with a run becomes a problem, and the run is left out.
+
+    Raises ResultsError if plan.json is missing or broken.
+    """
+    results = Results(folder, read_plan(folder), {}, pd.DataFrame(columns=COLUMNS), [])
+    planned: dict[RunKey, str | None] = {}
+    for entry in results.plan.runs:
+        if entry.key in planned:
+            results.problem(
+                "duplicated", folder / "plan.json", entry.key, "plan.json lists the run twice; counted once"
+            )
+        planned.setdefault(entry.key, entry.config)
+    for key, config in planned.items():
+        run = _read_run(results, key, config, planned)
+        if run is not None:
+            results.runs[key] = run
+            if run.manifest.status == "done":
+                _read_metrics(results, run, planned)
+    _name_strangers(results, planned)
+    _same_data(results)
+    _same_conditions(results)
+    results.frame = _frame(results)
+    order = list(KINDS)
+    tasks = list(results.plan.tasks)
+    results.problems.sort(key=lambda p: (order.index(p.kind), tasks.index(p.task) if p.task in tasks else len(tasks)))
+    return results
+
+
+def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[RunKey, str | None]) -> Run | None:
+    """The run of `key` if it belongs to the plan; otherwise a problem."""
+    folder = run_folder(results.folder, key)
+    path = folder / "manifest.json"
+    if not path.exists():
+        results.problem("missing", path, key, "no manifest yet: not trained, or training is under way")
+        return None
+    try:
+        manifest = read(path, Manifest)
+    except UnreadableFileError as error:
+        results.problem("unreadable", path, key, f"manifest.json {error}")
+        return None
+    if manifest.run.key != key:
+        _misplaced(results, path, key, manifest.run.key, planned)
+        return None
+    plan, digests = results.plan, manifest.digests
+    if manifest.dataset.name != plan.dataset.name:
+        reason = f"trained on {manifest.dataset.name}, the plan says {plan.dataset.name}"
+    elif plan.dataset.digest and digests.get("data") and digests["data"] != plan.dataset.digest:
+        reason = f"trained on other files of {plan.dataset.name} than the plan's (the data digests differ)"
+    elif config and digests.get("config") != config:
+        reason = "trained with another config than the plan's (the config digests differ)"
+    elif not config and digests.get("plan") != plan.digest:
+        reason = "trained for another plan (the plan digests differ)"
+    else:
+        if manifest.status == "failed":
+            results.problem("failed", path, key, manifest.reason or "no reason was recorded")
+        return Run(key, folder, manifest)
+    results.problem("foreign", path, key, reason)
+    return None
+
+
+def _misplaced(
+    results: Results,
+    path: Path,
+    key: RunKey,
+    claimed: RunKey,
+    planned: dict[RunKey, str | None],
+    condition: str | None = None,
+) -> None:
+    """The file at `path` says that it is of another run than its folder's."""
+    if claimed in planned and (run_folder(results.folder, claimed) / "manifest.json").exists():
+        results.problem("duplicated", path, key, f"{path.name} is a copy of {claimed}'s", condition)
+    else:
+        results.problem("foreign", path, key, f"{path.name} says that it is of {claimed}", condition)
+
+
+def _read_metrics(results: Results, run: Run, planned: dict[RunKey, str | None]) -> None:
+    """Fill `run.metrics` from every <condition>/metrics.json that is sound."""
+    for path in sorted(run.folder.glob("*/metrics.json")):
+        condition = path.parent.name
+        try:
+            metrics = read(path, Metrics)
+        except UnreadableFileError as error:
+            results.problem("unreadable", path, run.key, f"metrics.json {error}", condition)
+            continue
+        if metrics.run.key != run.key:
+            _misplaced(results, path, run.key, metrics.run.key, planned, condition)
+        elif metrics.condition != condition:
+            results.problem("foreign", path, run.key, f"metrics.json says condition {metrics.condition!r}", condition)
+        elif metrics.weights and run.manifest.weights and metrics.weights != run.manifest.weights:
+            results.problem("foreign", path, run.key, "scored with other weights than the run has now", condition)
+        else:
+            run.metrics[condition] = metrics
+            if metrics.status == "not matched":
+                reason = metrics.reason or "no reason was recorded"
+                results.problem("not matched", path, run.key, reason, condition)
+
+
+def _name_strangers(results: Results, planned: dict[RunKey, str | None]) -> None:
+    """Every folder with a manifest that the plan does not name is a foreign run."""
+    known = {run_folder(results.folder, key) for key in planned}
+    for path in sorted((results.folder / "runs").glob("*/*/*/manifest.json")):
+        if path.parent not in known:
+            task, variant, name = (check_name(part) for part in path.relative_to(results.folder / "runs").parts[:3])
+            number = name.removeprefix("seed-")
+            seed = int(number) if number.isdecimal() and f"seed-{int(number)}" == name else None
+            file = path.relative_to(results.folder).as_posix()
+            reason = "the plan does not name this run" if seed is not None else f"{name!r} is not the folder of a seed"
+            results.problems.append(Problem("foreign", task, variant, seed, None, file, reason))
+
+
+def _conditions(results: Results) -> Iterator[tuple[Run, Metrics]]:
+    for run in results.runs.values():
+        for metrics in list(run.metrics.values()):
+            yield run, metrics
+
+
+def _same_data(results: Results) -> None:
+    """Leave out what was scored on other data, or on another number of images, than the rest of its cell.
+
+    A task has one data set: the plan's where it occurs, else the official one, else the most frequent.
+    """
+    names: dict[str, Counter[str]] = {}
+    sizes: dict[tuple[str, str, str], Counter[int]] = {}
+    for run, metrics in _conditions(results):
+        names.setdefault(run.key.task, Counter())[metrics.dataset.name] += 1
+        sizes.setdefault((run.key.task, run.key.variant, metrics.condition), Counter())[metrics.images] += 1
+    for run, metrics in _conditions(results):
+        found = names[run.key.task]
+        ours = {results.plan.dataset.name: 2, run.key.task: 1}  # the official affNIST files bear the task's own name
+        name = max(sorted(found), key=lambda n: (ours.get(n, 0), found[n]))
+        counts = sizes[run.key.task, run.key.variant, metrics.condition]
+        size = max(counts, key=lambda images: (counts[images], images))
+        if metrics.dataset.name != name:
+            reason = f"scored on {metrics.dataset.name} where the task's other runs were scored on {name}"
+        elif metrics.images != size:
+            reason = f"scored on {metrics.images:,} images where other seeds were scored on {size:,}"
+        else:
+            continue
+        del run.metrics[metrics.condition]
+        path = run.folder / metrics.condition / "metrics.json"
+        results.problem("foreign", path, run.key, reason, metrics.condition)
+
+
+def _same_conditions(results: Results) -> None:
+    """Seeds of a cell are scored under the same conditions; where one is not, it is missing."""
+    expected: dict[tuple[str, str], set[str]] = {}
+    for run, metrics in _conditions(results):
+        expected.setdefault(run.key[:2], set()).add(metrics.condition)
+    for run in results.runs.values():
+        if run.manifest.status == "failed":
+            continue
+        named = {p.condition for p in results.problems if (p.task, p.variant, p.seed) == run.key}
+        wanted = expected.get(run.key[:2], set())
+        if not run.metrics and not named and not wanted:
+            results.problem("missing", run.folder / "manifest.json", run.key, "trained, but not evaluated yet")
+        for condition in sorted(wanted - run.metrics.keys() - named):
+            path = run.folder / condition / "metrics.json"
+            results.problem("missing", path, run.key, "trained, but not evaluated under this condition yet", condition)
+
+
+def _frame(results: Results) -> pd.DataFrame:
+    """One row per run x condition x metric of the runs that count."""
+    rows: list[dict[str, object]] = []
+    for run, metrics in _conditions(results):
+        for name, metric in metrics.metrics.items():
+            if metrics.status != "done":
+                continue
+            if metric.value is None:
+                path = run.folder / metrics.condition / "metrics.json"
+                results.problem("undefined", path, run.key, f"{name} has no value here", metrics.condition)
+                continue
+            rows.append(
+                {
+                    **run.key._asdict(),
+                    "condition": metrics.condition,
+                    "dataset": metrics.dataset.name,
+                    "badge": metrics.dataset.badge,
+                    "metric": name,
+                    "unit": metric.unit,
+                    "value": metric.value,
+                    "images": metrics.images,
+                }
+            )
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,201 @@
+"""The files that evaluation and training leave for the report, as checked types (docs/results-format.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
+
+from capsbench.errors import CapsbenchError
+from capsbench.files import read_json
+
+
+class ResultsError(CapsbenchError):
+    """A results folder cannot be read as a whole: there is no plan.json, or it is not one."""
+
+
+class UnreadableFileError(Exception):
+    """One file of a run cannot be read. It becomes a problem of the report, never the end of it."""
+
+
+class RunKey(NamedTuple):
+    """What identifies a run."""
+
+    task: str
+    variant: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.variant}/seed-{self.seed}"
+
+
+def check_name(name: str) -> str:
+    """A task, variant or condition names a folder; it must not lead anywhere else."""
+    if not name or name in (".", "..") or any(c in "/\\" or ord(c) < 32 for c in name):
+        raise ValueError(f"{name!r} cannot be the name of a folder")
+    return name
+
+
+class _File(BaseModel):
+    """Unknown keys are kept out of the way: a newer evaluation may say more than this report shows."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Dataset(_File):
+    """Which data, and what tables and figures call it."""
+
+    name: str
+    badge: str
+    digest: str | None = None
+
+
+class RunName(_File):
+    """A run as files write it."""
+
+    task: str
+    variant: str
+    seed: int = Field(ge=0)
+
+    @field_validator("task", "variant")
+    @classmethod
+    def _is_a_folder(cls, name: str) -> str:
+        return check_name(name)
+
+    @property
+    def key(self) -> RunKey:
+        """The run's identity."""
+        return RunKey(self.task, self.variant, self.seed)
+
+
+class PlannedRun(RunName):
+    """A run of the plan, with the digest of its resolved config."""
+
+    config: str | None = None
+
+
+class Plan(_File):
+    """plan.json."""
+
+    format: Literal[1] = Field(alias="schema")
+    name: str
+    file: str
+    digest: str
+    budget: str
+    about: str = ""
+    seeds: list[int]
+    dataset: Dataset
+    reductions: dict[str, list[str]] = {}
+    tasks: dict[str, list[str]]
+    titles: dict[str, str] = {}
+    runs: list[PlannedRun]
+
+    @field_validator("tasks")
+    @classmethod
+    def _name_files(cls, tasks: dict[str, list[str]]) -> dict[str, list[str]]:
+        for task, variants in tasks.items():
+            for name in (task, *variants):
+                check_name(name)
+        return tasks
+
+    @model_validator(mode="after")
+    def _runs_are_of_tasks(self) -> Plan:
+        for run in self.runs:
+            if run.variant not in self.tasks.get(run.task, []):
+                raise ValueError(f"`runs` names {run.task}/{run.variant}, which `tasks` does not list")
+        return self
+
+    def title(self, variant: str) -> str:
+        """What tables call a variant: its title if it has one that no other variant bears, else its name."""
+        title = self.titles.get(variant) or variant
+        return variant if sum(other == title for other in self.titles.values()) > 1 else title
+
+
+class Git(_File):
+    """The commit that made a run."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class Manifest(_File):
+    """manifest.json of a run."""
+
+    format: Literal[1] = Field(alias="schema")
+    run: RunName
+    status: Literal["done", "failed"]
+    reason: str | None = None
+    digest: str
+    digests: dict[str, str | None] = {}
+    weights: str | None = None
+    config: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
+    dataset: Dataset
+    parameters: int | None = None
+    steps: int | None = None
+    final_loss: float | None = None
+    seconds: float | None = None
+    peak_memory_mb: float | None = None
+    started: str | None = None
+    finished: str | None = None
+    resumed: int = 0
+    versions: dict[str, str | None] = {}
+    machine: dict[str, Any] = {}
+    git: Git = Git()
+
+
+class Value(_File):
+    """One metric of one run. A metric that is not defined for the run has no value."""
+
+    value: FiniteFloat | None
+    unit: str
+
+
+class Metrics(_File):
+    """metrics.json of one condition of a run."""
+
+    format: Literal[1] = Field(alias="schema")
+    run: RunName
+    condition: str
+    status: Literal["done", "not matched"]
+    reason: str | None = None
+    dataset: Dataset
+    images: int
+    digest: str | None = None
+    weights: str | None = None
+    seconds: float | None = None
+    metrics: dict[str, Value]
+
+
+FileType = TypeVar("FileType", Plan, Manifest, Metrics)
+
+
+def read(path: Path, kind: type[FileType]) -> FileType:
+    """The file at `path` as `kind`. Raises UnreadableFileError with the reason in words."""
+    try:
+        return kind.model_validate(read_json(path))
+    except FileNotFoundError:
+        raise UnreadableFileError("is not there") from None
+    except json.JSONDecodeError as error:
+        raise UnreadableFileError(f"is truncated or is not JSON (line {error.lineno})") from None
+    except UnicodeDecodeError:
+        raise UnreadableFileError("is not UTF-8 text") from None
+    except RecursionError:
+        raise UnreadableFileError("is nested too deep to be one of ours") from None
+    except OSError as error:
+        raise UnreadableFileError(f"cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UnreadableFileError(f"is not in the format of docs/results-format.md: {place}: {first['msg']}") from None
+
+
+def read_plan(results: Path) -> Plan:
+    """plan.json of the folder `results`. Raises ResultsError if it is missing or broken."""
+    path = results / "plan.json"
+    try:
+        return read(path, Plan)
+    except UnreadableFileError as error:
+        raise ResultsError(f"{path} {error}; give the folder of a plan's results, or run the plan first.") from None

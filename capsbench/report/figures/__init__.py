@@ -1,0 +1,115 @@
+"""Figures: one small file each. A figure whose data are not there is not drawn, and the report says why.
+
+A figure is a function from results to a Drawing, named in `figures()`; matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capsbench.files import whole_file, write_text
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Draw = Callable[[Results, Published], "Drawing"]
+
+
+def figures() -> dict[str, Draw]:
+    """Every figure: the name of its files and the function that draws it, in the order of the report."""
+    from capsbench.report.figures import (
+        affnist_accuracy,
+        affnist_curves,
+        affnist_factors,
+        mnist_error,
+        multimnist_error,
+        multimnist_overlap,
+        multimnist_pictures,
+        perturbations,
+        reconstructions,
+        training_curves,
+        two_digit_accuracy,
+        two_digit_curves,
+    )
+
+    return {
+        "mnist_error": mnist_error.draw,
+        "reconstructions": reconstructions.draw,
+        "perturbations": perturbations.draw,
+        "affnist_accuracy": affnist_accuracy.draw,
+        "affnist_curves": affnist_curves.draw,
+        "affnist_factors": affnist_factors.draw,
+        "multimnist_error": multimnist_error.draw,
+        "multimnist_pictures": multimnist_pictures.draw,
+        "multimnist_overlap": multimnist_overlap.draw,
+        "two_digit_accuracy": two_digit_accuracy.draw,
+        "two_digit_curves": two_digit_curves.draw,
+        "training_curves": training_curves.draw,
+    }
+
+
+class NotDrawnError(Exception):
+    """The data of a figure are not there; the message says which."""
+
+
+@dataclass
+class Drawing:
+    """A figure before it is written."""
+
+    figure: Figure
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure's files. `caption` also lies beside them as <name>.txt."""
+
+    name: str
+    title: str
+    caption: str
+    png: Path
+    pdf: Path
+
+
+def draw_figures(results: Results, published: Published, folder: Path) -> tuple[list[DrawnFigure], dict[str, str]]:
+    """Draw every figure into `folder`. Returns those drawn, and for each other name the reason why it was not.
+
+    Drawing the same results again gives the same bytes. A figure of an earlier report that cannot be drawn any more is
+    removed: it would show runs that are not there.
+    """
+    from capsbench.report.figures.style import house_style
+
+    drawn, not_drawn = [], {}
+    for name, draw in figures().items():
+        try:
+            with house_style():
+                drawing = draw(results, published)
+                drawn.append(_write(drawing, name, folder))
+        except NotDrawnError as reason:
+            not_drawn[name] = str(reason)
+            for ending in ("png", "pdf", "txt"):
+                (folder / f"{name}.{ending}").unlink(missing_ok=True)
+    return drawn, not_drawn
+
+
+def _write(drawing: Drawing, name: str, folder: Path) -> DrawnFigure:
+    """PNG, PDF and caption, each in one piece and without the time or the version that made it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    with whole_file(png) as temporary:
+        FigureCanvasAgg(drawing.figure).print_figure(temporary, format="png", metadata={"Software": None})
+    drawing.figure.set_layout_engine("none")  # found; the PDF need not look for it again
+    with whole_file(pdf) as temporary:
+        nothing = {"CreationDate": None, "Producer": None, "Creator": None}
+        FigureCanvasPdf(drawing.figure).print_figure(temporary, format="pdf", metadata=nothing)
+    write_text(folder / f"{name}.txt", f"{drawing.title}\n\n{drawing.caption}\n")
+    return DrawnFigure(name, drawing.title, drawing.caption, png, pdf)

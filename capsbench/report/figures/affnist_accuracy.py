@@ -1,0 +1,19 @@
+"""Figure: affNIST accuracy with intervals, matched and converged."""
+
+from __future__ import annotations
+
+from capsbench.report.figures import Drawing
+from capsbench.report.figures.dots import interval_figure
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Draw it. Raises NotDrawnError if no run has the metric."""
+    return interval_figure(
+        results,
+        published,
+        "affnist",
+        "accuracy",
+        "Accuracy on transformed digits, at matched held-out accuracy and converged",
+    )

@@ -1,0 +1,54 @@
+"""Figure: accuracy against each factor of an affine transform alone."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.published import Published
+from capsbench.report.readers import read_series, scored
+from capsbench.report.results import Results
+
+UNITS = {"rotation": "degrees", "translation": "pixels", "scale": "factor", "shear": "factor"}
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """One panel a factor, one line a variant (the mean over its seeds), thin lines the seeds."""
+    parts = []
+    for run in scored(results, "affnist", "converged"):
+        columns = {"factor": str, "value": float, "accuracy": float}
+        part = read_series(results, run, "converged/factors.csv", columns)
+        if part is not None and len(part):
+            parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
+    if not parts:
+        raise NotDrawnError("no run of task affnist that was scored when converged has a factors.csv")
+    frame = pd.concat(parts, ignore_index=True)
+    factors = list(dict.fromkeys(frame["factor"]))
+    variants = list(dict.fromkeys(frame["variant"]))
+    columns_shown = min(len(factors), 3 if len(factors) in (3, 5, 6) else 2)
+    lines = -(-len(factors) // columns_shown)
+    figure = canvas(WIDTH, 2.5 * lines + 0.5)
+    panels = figure.subplots(lines, columns_shown, sharey=True, squeeze=False).flat
+    for axes, factor in zip(panels, factors, strict=False):
+        for variant in variants:
+            look = looks(results)[variant]
+            of = frame[(frame["factor"] == factor) & (frame["variant"] == variant)]
+            for _, seed in of.groupby("seed"):
+                axes.plot(seed["value"], 100 * seed["accuracy"], color=look.colour, lw=0.6, alpha=0.4)
+            mean = 100 * of.groupby("value")["accuracy"].mean()
+            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+        unit = next((words for name, words in UNITS.items() if name in factor), "")
+        axes.set_xlabel(f"{factor.replace('_', ' ')}, {unit}" if unit else factor)
+        tidy(axes)
+    for axes in list(figure.axes)[len(factors) :]:
+        axes.set_visible(False)
+    figure.supylabel("accuracy, %", fontsize=9)
+    key(figure, results, variants)
+    words = "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds."
+    return Drawing(
+        figure,
+        "What a transformation costs, factor by factor",
+        " ".join([words, *conditions_in_words(results, "affnist")]),
+    )

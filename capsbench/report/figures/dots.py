@@ -1,0 +1,113 @@
+"""Means with their intervals, every seed as a dot, the paper's figure beside: one panel a condition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from capsbench.report.captions import conditions_in_words, is_comparable
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, label, tidy
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.tables import Row, long_table, spec_for
+from capsbench.report.wide import left_out, paper_words, with_interval
+
+MEAN, PAPER = COLOURS[0], COLOURS[5]
+
+
+class Limits(NamedTuple):
+    """What a panel shows of the axis."""
+
+    low: float
+    high: float
+
+
+def interval_figure(results: Results, published: Published, task: str, metric: str, title: str) -> Drawing:
+    """Draw one metric of a task. Raises NotDrawnError if no run of the task has it."""
+    rows = (
+        [row for row in long_table(results, task, published) if row.cell.metric == metric]
+        if task in results.plan.tasks
+        else []
+    )
+    conditions = list(dict.fromkeys(row.cell.condition for row in rows if row.summary.n))
+    if not conditions:
+        raise NotDrawnError(f"no finished run of task {task} has the metric {metric}")
+    frame = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == metric)]
+    variants = [name for name in results.plan.tasks[task] if any(row.cell.variant == name for row in rows)]
+    shown = next(m for m in spec_for(task, results).main if m.name == metric)
+    figure = canvas(WIDTH, 0.75 + len(conditions) * (0.3 + 0.33 * len(variants)))
+    panels = figure.subplots(len(conditions), 1, sharex=True, squeeze=False)[:, 0]
+    limits = _limits(rows, frame)
+    for axes, condition in zip(panels, conditions, strict=True):
+        of = [row for row in rows if row.cell.condition == condition]
+        _panel(axes, of, frame[frame["condition"] == condition], variants, limits)
+        if len(conditions) > 1:
+            axes.set_title(condition)
+    panels[-1].set_xlabel(f"{shown.label}, {shown.unit}" if shown.unit else shown.label)
+    handles = [
+        Line2D([], [], color=MEAN, marker="o", ms=6, lw=2, label="mean, 95 % interval"),
+        Line2D([], [], color=MUTED, marker="|", ms=8, lw=0, label="a seed"),
+        Line2D([], [], color=PAPER, marker="D", ms=5.5, mfc="white", mew=1.4, lw=0, label="the paper's figure"),
+    ]
+    with_paper = any(row.paper is not None for row in rows)
+    figure.legend(handles=handles[: 3 if with_paper else 2], loc="outside upper left", ncols=3, fontsize=8.5)
+    words = [
+        "Dot and bar: mean over seeds and Student's t 95 % interval; strokes: single seeds;",
+        "an arrow: the interval goes on beyond the panel.",
+    ]
+    if with_paper:
+        words.append("Diamond: the paper's figure, its bar one standard deviation where the paper gives it.")
+        if not is_comparable(results, task):
+            words.append("It stands there for orientation, not for comparison.")
+    return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)))
+
+
+def _limits(rows: list[Row], frame: pd.DataFrame) -> Limits:
+    """Every seed and every figure of the paper with room around; intervals may reach beyond."""
+    points = [float(value) for value in frame["value"]] + [row.paper for row in rows if row.paper is not None]
+    room = max(0.45 * (max(points) - min(points)), 0.04 * abs(max(points)), 1e-6)
+    low = min(points) - room
+    return Limits(max(0.0, low) if min(points) >= 0 else low, max(points) + room)
+
+
+def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str], limits: Limits) -> None:
+    """One condition: a line of dots for each variant."""
+    for row in rows:
+        y = variants.index(row.cell.variant)
+        seeds = frame.loc[frame["variant"] == row.cell.variant, "value"]
+        axes.plot(seeds, [y + 0.22] * len(seeds), "|", color=MUTED, ms=6, mew=1.2, zorder=2)
+        if row.paper is not None:
+            axes.errorbar(
+                row.paper, y - 0.2, xerr=row.paper_sd, fmt="D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=3
+            )
+        _interval(axes, row, y, limits)
+        text = with_interval(row.summary, row.unit)
+        text += f"  n={row.summary.n}" + (f", {left_out(row)}" if left_out(row) else "")
+        axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
+        if row.paper is not None and not row.summary.n:
+            axes.text(row.paper, y - 0.2, f"  {paper_words(row)}", va="center", fontsize=7.5, color=PAPER)
+    axes.set_xlim(*limits)
+    axes.set_yticks(range(len(variants)), [label(name) for name in variants])
+    axes.set_ylim(len(variants) - 0.45, -0.55)
+    tidy(axes, "x")
+    axes.spines["left"].set_visible(False)
+
+
+def _interval(axes: Axes, row: Row, y: float, limits: Limits) -> None:
+    """Mean and interval; where the interval leaves the panel, an arrow head at its edge."""
+    mean, low, high = row.summary.mean, row.summary.low, row.summary.high
+    if mean is None:
+        return
+    if low is not None and high is not None:
+        axes.plot(
+            [max(low, limits.low), min(high, limits.high)], [y, y], color=MEAN, lw=2, solid_capstyle="butt", zorder=3
+        )
+        edges = [(limits.low, "<") if low < limits.low else None, (limits.high, ">") if high > limits.high else None]
+        for edge in edges:
+            if edge is not None:
+                axes.plot(edge[0], y, edge[1], color=MEAN, ms=6, clip_on=False, zorder=4)
+    axes.plot(mean, y, "o", color=MEAN, ms=6, mec="white", mew=0.8, zorder=5)

@@ -1,0 +1,13 @@
+"""Figure: MultiMNIST's exact-set error with intervals."""
+
+from __future__ import annotations
+
+from capsbench.report.figures import Drawing
+from capsbench.report.figures.dots import interval_figure
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Draw it. Raises NotDrawnError if no run has the metric."""
+    return interval_figure(results, published, "multimnist", "error", "Exact-set error on two overlapping digits")

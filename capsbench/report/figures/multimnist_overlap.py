@@ -1,0 +1,58 @@
+"""Figure: classification and segmentation of two digits against how much they overlap."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.published import Published
+from capsbench.report.readers import read_series, scored
+from capsbench.report.results import Results
+from capsbench.report.tables import spec_for
+
+PANELS = 4
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """One panel a metric of the readable table, as far as overlap.csv has it; one line a variant."""
+    columns = {"overlap_low": float, "overlap_high": float, "pairs": float, "metric": str, "value": float}
+    parts = []
+    for run in scored(results, "multimnist", "test"):
+        part = read_series(results, run, "test/overlap.csv", columns)
+        if part is not None and len(part):
+            parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
+    if not parts:
+        raise NotDrawnError("no finished run of task multimnist has an overlap.csv")
+    frame = pd.concat(parts, ignore_index=True)
+    frame["overlap"] = (frame["overlap_low"] + frame["overlap_high"]) / 2
+    found = set(frame["metric"])
+    main = [
+        (m.name, f"{m.label}, {m.unit}" if m.unit else m.label)
+        for m in spec_for("multimnist", results).main
+        if m.name in found
+    ]
+    metrics = (main or [(name, name) for name in sorted(found)])[:PANELS]
+    variants = list(dict.fromkeys(frame["variant"]))
+    shown = min(len(metrics), 2)
+    lines = -(-len(metrics) // shown)
+    figure = canvas(WIDTH, 2.5 * lines + 0.5)
+    for axes, (metric, label) in zip(figure.subplots(lines, shown, squeeze=False).flat, metrics, strict=False):
+        for variant in variants:
+            look = looks(results)[variant]
+            of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)].dropna(subset="value")
+            for _, seed in of.groupby("seed"):
+                axes.plot(seed["overlap"], seed["value"], color=look.colour, lw=0.6, alpha=0.4)
+            mean = of.groupby("overlap")["value"].mean()
+            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+        axes.set_ylabel(label)
+        axes.set_xlabel("overlap of the two digits")
+        tidy(axes)
+    for axes in list(figure.axes)[len(metrics) :]:
+        axes.set_visible(False)
+    key(figure, results, variants)
+    words = "By the share of overlap of the two digits: thick lines are means over seeds, thin ones seeds."
+    return Drawing(
+        figure, "Two digits, by how much they overlap", " ".join([words, *conditions_in_words(results, "multimnist")])
+    )

@@ -1,0 +1,47 @@
+"""Figure: what each dimension of a capsule draws (the paper's figure 4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.mosaic import headline_run, show
+from capsbench.report.figures.style import WIDTH, canvas
+from capsbench.report.published import Published
+from capsbench.report.readers import read_arrays, scored
+from capsbench.report.results import Results
+
+DIGITS = 3
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Rows are the dimensions of the winning capsule, columns the offsets added to one of them before decoding."""
+    runs = [run for run in scored(results, "mnist", "test") if (run.folder / "test" / "perturbations.npz").exists()]
+    found = None
+    while runs and found is None:
+        run = headline_run(runs)
+        runs.remove(run)
+        found = read_arrays(
+            results, run, "test/perturbations.npz", {"grid": "n d s h w", "labels": "n", "offsets": "s"}
+        )
+    if found is None or not len(found["grid"]):
+        raise NotDrawnError("no finished run of task mnist has a perturbations.npz: that takes capsules and a decoder")
+    count = len(found["grid"])
+    chosen = np.linspace(0, count - 1, DIGITS + 2).round().astype(int)[1:-1] if count > DIGITS else np.arange(count)
+    grid, labels, offsets = found["grid"][chosen], found["labels"][chosen], found["offsets"]  # [n, 16, 11, H, W]
+    n, dimensions, steps = grid.shape[:3]
+    figure = canvas(WIDTH, 0.6 + dimensions * (WIDTH - 0.75) / (DIGITS * (steps + 0.3)))
+    for i, axes in enumerate(figure.subplots(1, DIGITS, squeeze=False)[0]):
+        if i >= n:
+            axes.set_axis_off()
+            continue
+        columns = [f"{offset:.2g}" if k in (0, steps // 2, steps - 1) else "" for k, offset in enumerate(offsets)]
+        show(axes, grid[i], [str(d + 1) for d in range(dimensions)] if i == 0 else [], columns, size=7)
+        axes.set_title(f"a {labels[i]}", fontsize=9, pad=12)
+    figure.supylabel("dimension of the capsule", fontsize=8.5)
+    caption = (
+        f"Each of the {dimensions} dimensions of the winning capsule (rows) changed by {offsets[0]:.2g} to "
+        f"{offsets[-1]:.2g} in {steps} columns and decoded, as in the paper's figure 4; the middle is unchanged. "
+        f"{run.key.variant}, seed {run.key.seed}. Data: {results.plan.dataset.badge}."
+    )
+    return Drawing(figure, "What the dimensions of a capsule draw", caption)

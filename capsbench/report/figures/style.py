@@ -1,0 +1,139 @@
+"""How figures look: variants are kept apart by colour, line and marker, so that grey print and any eye can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from capsbench.report.results import Results
+
+INK = "#1c2330"
+MUTED = "#6b7380"
+PALE = "#d8dce2"
+# Okabe and Ito's colours in an order that alternates dark and light, without their yellow, which fades on white.
+COLOURS = ["#0072B2", "#E69F00", "#1c2330", "#CC79A7", "#009E73", "#D55E00", "#56B4E9"]
+Line = Any  # matplotlib's own type for a dash pattern differs from release to release
+LINES: list[Line] = [
+    "-",
+    (0, (5, 1.6)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+    (0, (9, 2)),
+]
+MARKERS = "osD^vPX*"
+HATCHES = ["", "////", "....", "\\\\\\\\", "xxxx", "----", "++++"]
+WIDTH = 8.6  # inches: the report's column
+
+RC = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same picture on every machine
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "xtick.major.pad": 3,
+    "ytick.major.pad": 3,
+    "text.parse_math": False,  # a variant's name is never a formula
+    "text.color": INK,
+    "axes.edgecolor": "#9aa1ac",
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": "#e6e8ec",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.7,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "capsbench",
+}
+
+
+class Look(NamedTuple):
+    """How one variant is drawn."""
+
+    colour: str
+    line: Line
+    marker: str
+    hatch: str
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the house's style on the Agg canvas, and leave matplotlib as it was."""
+    with mpl.rc_context():
+        sns.set_theme(context="notebook", style="whitegrid", rc=RC)
+        yield
+
+
+def looks(results: Results) -> dict[str, Look]:
+    """One look a variant, the same in every figure of a plan, in the order in which the plan first names it."""
+    names = list(dict.fromkeys(variant for variants in results.plan.tasks.values() for variant in variants))
+    return {
+        name: Look(
+            COLOURS[i % len(COLOURS)],
+            LINES[(i + i // len(COLOURS)) % len(LINES)],
+            MARKERS[(i + i // len(MARKERS)) % len(MARKERS)],
+            HATCHES[i % len(HATCHES)],
+        )
+        for i, name in enumerate(names)
+    }
+
+
+def canvas(width: float = WIDTH, height: float = 3.4) -> Figure:
+    """An empty figure of so many inches, without pyplot's global state."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axes: Axes, grid: str = "both") -> None:
+    """Frame on the left and below only, a quiet grid behind the data."""
+    axes.set_axisbelow(True)
+    axes.grid(False)
+    axes.grid(True, axis=grid)  # type: ignore[arg-type]
+    sns.despine(ax=axes)
+    axes.tick_params(which="both", length=0)
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    low, high = axes.get_ylim()
+    if high / low < 100:  # hardly a power of ten in it: the numbers between are needed
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def label(name: str) -> str:
+    """A name as a label: matplotlib hides labels that begin with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def key(figure: Figure, results: Results, variants: list[str], markers: bool = True) -> None:
+    """The legend of the variants, above the panels, with line and marker as drawn."""
+    found = looks(results)
+    handles = [
+        Line2D(
+            [], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker if markers else None, ms=4.5
+        )
+        for v in variants
+    ]
+    columns = max(1, min(len(variants), 3 if max(map(len, variants), default=0) > 18 else 4))
+    labels = [label(v) for v in variants]
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=3.2)

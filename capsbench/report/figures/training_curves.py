@@ -1,0 +1,78 @@
+"""Figure: the loss along training, one panel a task."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from capsbench.report.captions import budget_words, listing
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, tidy
+from capsbench.report.published import Published
+from capsbench.report.readers import read_series
+from capsbench.report.results import Results
+
+POINTS = 400  # a line needs no more; the authors' budget writes thousands of rows
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Loss against step: each seed a thin line, the variant's mean over its seeds a thick one."""
+    curves: dict[str, dict[str, list[pd.Series]]] = {}
+    for task in results.plan.tasks:
+        for run in results.done(task):
+            history = read_series(results, run, "history.csv", {"step": float, "loss": float})
+            if history is not None and len(history):
+                loss = history.drop_duplicates("step", keep="last").set_index("step")["loss"]
+                curves.setdefault(task, {}).setdefault(run.key.variant, []).append(_thin(loss))
+    if not curves:
+        raise NotDrawnError("no finished run has a history.csv")
+    columns = min(len(curves), 2)
+    lines = -(-len(curves) // columns)
+    variants = list(dict.fromkeys(variant for task in curves.values() for variant in task))
+    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(variants) // 3) + 0.3)
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for axes, (task, found) in zip(panels, curves.items(), strict=False):
+        for variant, seeds in found.items():
+            look = looks(results)[variant]
+            for loss in seeds if len(seeds) > 1 else []:
+                axes.plot(loss.index, loss, color=look.colour, lw=0.6, alpha=0.4)
+            mean = pd.concat(seeds, axis=1).mean(axis=1) if len(seeds) > 1 else seeds[0]
+            every = max(1, len(mean) // 8)
+            axes.plot(
+                mean.index,
+                mean,
+                color=look.colour,
+                linestyle=look.line,
+                lw=1.7,
+                marker=look.marker,
+                ms=4.5,
+                markevery=every,
+            )
+        if all((loss.dropna() > 0).all() for seeds in found.values() for loss in seeds):
+            log_scale(axes)
+        axes.set_title(task)
+        axes.set_xlabel("step")
+        axes.set_ylabel("training loss")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        tidy(axes)
+    for axes in list(figure.axes)[len(curves) :]:
+        axes.set_visible(False)
+    key(figure, results, variants)
+    counts = listing(f"{sum(map(len, found.values()))} runs of {task}" for task, found in curves.items())
+    caption = (
+        "Training loss along training: thin lines are seeds, the thick line is their mean. Margin loss (with the "
+        "weighted reconstruction term, if the variant has one) and cross entropy are different measures: compare the "
+        f"shapes, not the heights, between CapsNet and CNN. {counts}. "
+        f"Data: {results.plan.dataset.badge}. Budget: {budget_words(results)}."
+    )
+    return Drawing(figure, "Training curves", caption)
+
+
+def _thin(loss: pd.Series) -> pd.Series:
+    """At most POINTS values, each the mean of as many neighbours."""
+    if len(loss) <= POINTS:
+        return loss
+    group = np.arange(len(loss)) * POINTS // len(loss)
+    steps = pd.Series(loss.index).groupby(group).last()
+    return pd.Series(loss.groupby(group).mean().to_numpy(), index=steps.to_numpy())

@@ -1,0 +1,63 @@
+"""Figure: two digits recognised by models that saw single digits, as bars."""
+
+from __future__ import annotations
+
+from matplotlib.patches import Patch
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.tables import long_table, spec_for
+from capsbench.report.wide import left_out
+
+TASK = "two_digit"
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """One panel a metric, one bar a variant and condition, with its interval and its seeds."""
+    rows = long_table(results, TASK, published) if TASK in results.plan.tasks else []
+    metrics = [m for m in spec_for(TASK, results).main if any(r.cell.metric == m.name and r.summary.n for r in rows)]
+    if not metrics:
+        raise NotDrawnError(f"no finished run of task {TASK} has an accuracy")
+    variants = [v for v in results.plan.tasks[TASK] if any(r.cell.variant == v for r in rows)]
+    conditions = list(dict.fromkeys(row.cell.condition for row in rows if row.summary.n))
+    height = 0.8 / len(conditions)
+    figure = canvas(WIDTH, 1.1 + (0.16 + 0.2 * len(conditions)) * len(variants))
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    frame = results.frame[results.frame["task"] == TASK]
+    for axes, metric in zip(panels, metrics, strict=True):
+        for row in rows:
+            if row.cell.metric != metric.name:
+                continue
+            if row.cell.condition not in conditions:
+                continue
+            k = conditions.index(row.cell.condition)
+            y = variants.index(row.cell.variant) + (k + 0.5) * height - 0.4
+            if row.summary.mean is None:
+                why = f"no run: {left_out(row) or 'missing'}"
+                axes.text(1, y, why, va="center", fontsize=7.5, color=MUTED)
+                continue
+            axes.barh(y, row.summary.mean, 0.92 * height, color=COLOURS[k], hatch=HATCHES[k], edgecolor="white", lw=0)
+            if row.summary.low is not None and row.summary.high is not None:
+                axes.plot([max(row.summary.low, 0), min(row.summary.high, 100)], [y, y], color=INK, lw=1.4)
+            of = frame[(frame["variant"] == row.cell.variant) & (frame["condition"] == row.cell.condition)]
+            seeds = of.loc[of["metric"] == metric.name, "value"]
+            axes.plot(seeds, [y] * len(seeds), "|", color=INK, ms=5, mew=1)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel(f"{metric.label}, {metric.unit}")
+        tidy(axes, "x")
+    panels[0].set_yticks(range(len(variants)), [label(v) for v in variants])
+    panels[0].set_ylim(len(variants) - 0.45, -0.55)
+    handles = [
+        Patch(facecolor=COLOURS[k], hatch=HATCHES[k], edgecolor="white", label=c) for k, c in enumerate(conditions)
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
+    words = [
+        "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
+        "56x28: one digit above the other; 28x56: side by side.",
+    ]
+    return Drawing(
+        figure, "Trained on single digits, tested on two", " ".join(words + conditions_in_words(results, TASK))
+    )

@@ -1,0 +1,45 @@
+"""Figure: the accuracy on two digits along training on single ones, which swings between epochs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.published import Published
+from capsbench.report.readers import read_series
+from capsbench.report.results import Results
+from capsbench.report.tables import spec_for
+
+TASK = "two_digit"
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """One panel a metric, for the source's condition; each seed a thin line, the mean over seeds a thick one."""
+    spec = spec_for(TASK, results)
+    condition = spec.conditions[0]
+    metrics = {f"{condition}.{metric.name}": f"{metric.label}, {metric.unit}" for metric in spec.main}
+    curves: dict[str, list[pd.DataFrame]] = {}
+    for run in results.done(TASK):
+        curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
+        if curve is not None and len(curve):
+            curves.setdefault(run.key.variant, []).append(curve.drop_duplicates("epoch", keep="last"))
+    if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
+        raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
+    figure = canvas(WIDTH, 3.2 + 0.2 * -(-len(curves) // 3))
+    for axes, (metric, words) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics.items(), strict=True):
+        for variant, found in curves.items():
+            look = looks(results)[variant]
+            for curve in found:
+                axes.plot(curve["epoch"], 100 * curve[metric], color=look.colour, lw=0.6, alpha=0.4)
+            mean = 100 * pd.concat(found).groupby("epoch")[metric].mean()
+            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(words)
+        tidy(axes)
+    key(figure, results, list(curves))
+    caption = f"Condition {condition} after each epoch of training on single digits: thick lines are means over seeds."
+    return Drawing(
+        figure, "Two digits along training on single ones", " ".join([caption, *conditions_in_words(results, TASK)])
+    )

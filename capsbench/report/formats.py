@@ -1,0 +1,156 @@
+"""A readable table as Markdown, as LaTeX and on the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Literal
+
+from capsbench.report.wide import WideRow, WideTable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# After \documentclass LaTeX turns the command into one that only complains: then the file is being \input.
+LATEX_HEAD = r"""% A table of capsbench. It compiles as it is, and can be \input into a document that loads booktabs.
+\makeatletter
+\ifx\documentclass\@twoclasseserror\else\ifx\documentclass\@notprerr\else
+\documentclass{article}
+\usepackage[a4paper,landscape,margin=15mm]{geometry}
+\usepackage{booktabs}
+\begin{document}
+\def\capsbenchtail{\end{document}}
+\fi\fi
+\makeatother
+"""
+LATEX_TAIL = "\\ifx\\capsbenchtail\\undefined\\else\\expandafter\\capsbenchtail\\fi\n"
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": r"\textasciigrave{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": r"\textendash{}",
+    "—": r"\textemdash{}",
+    "…": r"\dots{}",
+    "’": "'",
+    "λ": r"$\lambda$",
+}
+MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+
+def one_line(text: str) -> str:
+    """`text` without control characters and with every run of white space as one space."""
+    return " ".join("".join(c if unicodedata.category(c)[0] != "C" or c.isspace() else "�" for c in text).split())
+
+
+def latex_text(text: str) -> str:
+    """`text` so that LaTeX prints it as it is; a character that plain LaTeX does not know is given as its number."""
+    shown = []
+    for character in one_line(text):
+        if character in LATEX_SPECIAL:
+            shown.append(LATEX_SPECIAL[character])
+        elif ord(character) < 128 or (unicodedata.name(character, "").startswith("LATIN") and ord(character) < 384):
+            shown.append(character)
+        else:
+            shown.append(f"[U+{ord(character):04X}]")
+    return "".join(shown).replace("--", "-{}-")  # two hyphens are two hyphens
+
+
+def markdown_text(text: str) -> str:
+    """`text` so that Markdown (and the HTML that it may become) shows it as it is."""
+    return MARKDOWN_SPECIAL.sub(r"\\\1", one_line(text))
+
+
+def to_markdown(table: WideTable) -> str:
+    """The table and its caption as Markdown. A variant is shown by its title and, where that differs, its name."""
+    head = [markdown_text(column.label) for column in table.columns]
+    rule = [":--" if column.kind in ("name", "condition") else "--:" for column in table.columns]
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |"]
+    for row in table.rows:
+        texts = [markdown_text(entry.text) for entry in row.entries]
+        if row.variant != row.entries[0].text:
+            texts[0] += f" · {markdown_text(row.variant)}"
+        lines.append(f"| {' | '.join(texts)} |")
+    title, *rest = (markdown_text(sentence) for sentence in table.caption)
+    return "\n".join([f"**{title}** {' '.join(rest)}", "", *lines, ""])
+
+
+def to_latex(table: WideTable) -> str:
+    """The table with its caption as LaTeX (booktabs): a document by itself, a table where it is \\input."""
+    align = "".join("l" if column.kind in ("name", "condition") else "r" for column in table.columns)
+    head = [latex_text(column.label) for column in table.columns]
+    lines = [
+        r"\begin{table}",
+        r"\centering\small",
+        rf"\caption{{{latex_text(' '.join(table.caption))}}}",
+        rf"\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', table.task)}}}",
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        " & ".join(head) + r" \\",
+        r"\midrule",
+        *(_latex_row(row) for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return LATEX_HEAD + "\n".join(lines) + "\n" + LATEX_TAIL
+
+
+def _latex_row(row: WideRow) -> str:
+    return " & ".join(latex_text(entry.text) for entry in row.entries) + r" \\"
+
+
+def to_terminal(table: WideTable, width: int = 100) -> str:
+    """The table with its caption as plain text. Columns that `width` cannot hold are left to the files, and said so."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, force_terminal=False)
+    values = [k for k, column in enumerate(table.columns) if column.kind == "value"]
+    dropped: list[int] = []
+    shown = _rich_table(table, dropped)
+    unbounded = console.options.update(max_width=10_000)
+    while console.measure(shown, options=unbounded).maximum > width and len(values) > 1:
+        last = values.pop()
+        dropped += [k for k in (last, last + 1) if k == last or table.columns[k].kind == "paper"]
+        shown = _rich_table(table, dropped)
+    title, *rest = table.caption
+    if dropped:
+        names = ", ".join(table.columns[k].label for k in sorted(dropped) if table.columns[k].kind == "value")
+        rest.append(f"Not shown here but in tables/{table.task}.md: {names}.")
+    console.print(Text(one_line(title)))
+    console.print(shown)
+    console.print(Text(one_line(" ".join(rest))))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _rich_table(table: WideTable, dropped: list[int]) -> Table:
+    """The table for rich's console without the columns `dropped`."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = [k for k in range(len(table.columns)) if k not in dropped]
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for k in kept:
+        column = table.columns[k]
+        justify: Literal["left", "right"] = "left" if column.kind in ("name", "condition") else "right"
+        shown.add_column(Text(one_line(column.label)), justify=justify)
+    for row in table.rows:
+        shown.add_row(*(Text(one_line(row.entries[k].text)) for k in kept))
+    return shown

@@ -1,0 +1,155 @@
+"""results/<plan>/report.html: one file that opens offline, with every table, figure, problem and origin."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from capsbench.files import write_text
+from capsbench.report.captions import budget_words, reductions_of
+from capsbench.report.figures import DrawnFigure
+from capsbench.report.origins import environments, origins
+from capsbench.report.published import Published
+from capsbench.report.results import KINDS, Results
+from capsbench.report.strips import Strip, strips
+from capsbench.report.tables import csv_frame, long_table, spec_for
+from capsbench.report.wide import WideTable, wide_table
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: anchor, heading and the template <anchor>.html.j2. A new part is a line in SECTIONS."""
+
+    anchor: str
+    heading: str
+
+
+SECTIONS = (
+    Section("results", "Results"),
+    Section("figures", "Figures"),
+    Section("problems", "Left out"),
+    Section("origins", "Where each number comes from"),
+    Section("environment", "Environment"),
+    Section("again", "Make it again"),
+)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task on the page."""
+
+    task: str
+    title: str
+    table: WideTable
+    caption: str
+    reductions: list[str]
+    strips: list[Strip | None]  # one a row of the table
+    metrics: list[dict[Hashable, Any]]  # the long table
+    anchors: list[str]  # one a row of the table: where its runs are listed
+    first_value: int  # the column before which the strips stand
+
+
+def write_html(
+    path: Path, results: Results, published: Published, figures: list[DrawnFigure], not_drawn: dict[str, str]
+) -> None:
+    """Write the report. Everything that comes from files is escaped; nothing is loaded from anywhere."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"link": link, "number": number}
+    page = environment.get_template("report.html.j2").render(
+        plan=results.plan,
+        sections=SECTIONS,
+        budget=budget_words(results),
+        counts=_counts(results),
+        tasks=[_task_view(results, task, published) for task in results.plan.tasks],
+        figures=[(figure, _embedded(figure.png)) for figure in figures],
+        not_drawn=not_drawn,
+        problems=results.problems,
+        kinds=KINDS,
+        origins=origins(results),
+        environments=environments(results),
+        commits=_commits(results),
+        commands=_commands(results),
+        css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        script=Markup((TEMPLATES / "report.js").read_text(encoding="utf-8")),
+    )
+    write_text(path, page)
+
+
+def link(*parts: str) -> str:
+    """A relative link from the report to a file of the results."""
+    return "/".join(quote(part) for part in parts)
+
+
+def number(value: float | None, digits: int | None = None) -> str:
+    """A number with thousands marked, or a dash."""
+    if value is None:
+        return "–"
+    if digits is None:
+        return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:,.{digits}f}"
+
+
+def _counts(results: Results) -> dict[str, int]:
+    """How many runs the plan has, and what became of them."""
+    planned = {run.key for run in results.plan.runs}
+    scored = {(row.task, row.variant, row.seed) for row in results.frame.itertuples()}
+    return {
+        "planned": len(planned),
+        "scored": len(scored),
+        "failed": results.failed,
+        "not matched": sum(problem.kind == "not matched" for problem in results.problems),
+        "left out": sum(problem.kind not in ("failed", "not matched", "not drawn") for problem in results.problems),
+    }
+
+
+def _task_view(results: Results, task: str, published: Published) -> TaskView:
+    table = wide_table(results, task, published)
+    index = list(results.plan.tasks).index(task)
+    places = {variant: f"cell-{index}-{i}" for i, variant in enumerate(results.plan.tasks[task])}
+    return TaskView(
+        task,
+        spec_for(task, results).title.replace("{badge}", results.plan.dataset.badge),
+        table,
+        " ".join(table.caption[1:]),
+        reductions_of(results, task),
+        strips(results, table, published),
+        csv_frame(long_table(results, task, published))
+        .astype(object)
+        .where(lambda f: f.notna(), None)
+        .to_dict("records"),
+        [places[row.variant] for row in table.rows],
+        [column.kind for column in table.columns].index("value") if table.rows else 0,
+    )
+
+
+def _embedded(png: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
+
+
+def _commits(results: Results) -> list[tuple[str, bool]]:
+    """The commits that made the runs, and whether files differed from them."""
+    found = {(run.manifest.git.commit, bool(run.manifest.git.dirty)) for run in results.runs.values()}
+    return sorted((commit, dirty) for commit, dirty in found if commit)
+
+
+def _commands(results: Results) -> list[str]:
+    """What makes this report again, from the commit on where there is one."""
+    commits = {commit for commit, _ in _commits(results)}
+    checkout = [f"git checkout {shlex.quote(commit)}" for commit in commits] if len(commits) == 1 else []
+    return [*checkout, f"snakemake --configfile {shlex.quote(results.plan.file)}"]

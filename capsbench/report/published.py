@@ -1,0 +1,79 @@
+"""The paper's figures, read from config/published.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from capsbench.report.contract import ResultsError
+
+
+class Cell(NamedTuple):
+    """Which figure of a table is meant."""
+
+    task: str
+    variant: str
+    condition: str
+    metric: str
+
+
+class PublishedValue(BaseModel):
+    """One published figure, its standard deviation if the source gives one, and where it stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str
+    variant: str
+    condition: str
+    metric: str
+    value: FiniteFloat
+    sd: FiniteFloat | None
+    source: str
+
+    @property
+    def cell(self) -> Cell:
+        """The cell of the table beside which it stands."""
+        return Cell(self.task, self.variant, self.condition, self.metric)
+
+
+class Published(BaseModel):
+    """config/published.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    values: list[PublishedValue]
+    notes: dict[str, str]
+
+    def get(self, cell: Cell) -> PublishedValue | None:
+        """The figure published for `cell`."""
+        return next((value for value in self.values if value.cell == cell), None)
+
+    def of(self, task: str) -> list[PublishedValue]:
+        """The figures published for a task."""
+        return [value for value in self.values if value.task == task]
+
+
+def read_published(path: Path) -> Published:
+    """Read and check `path`. Raises ResultsError if it is missing, not YAML, of another form, or names a cell twice."""
+    try:
+        published = Published.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be read ({error.strerror}); it comes with capsbench, get it again."
+        ) from None
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        line = f" (line {place.line + 1})" if place else ""
+        raise ResultsError(f"{path} is not YAML{line}; correct it, or get it from the repository again.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ResultsError(f"{path}: {key or 'the file'}: {first['msg']}; correct this key.") from None
+    cells = [value.cell for value in published.values]
+    twice = sorted({cell for cell in cells if cells.count(cell) > 1})
+    if twice:
+        raise ResultsError(f"{path} names {'/'.join(twice[0])} twice; keep one entry per figure.")
+    return published

@@ -1,0 +1,78 @@
+"""Read the CSV and picture files of a run for figures. What cannot be read becomes a problem of the results."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from capsbench.report.results import Results, Run
+
+Arrays = dict[str, np.ndarray]
+
+
+def scored(results: Results, task: str, condition: str) -> list[Run]:
+    """The runs of a task that count under a condition, in the plan's order."""
+    return [
+        run for run in results.done(task) if condition in run.metrics and run.metrics[condition].status == "done"
+    ]  # fmt: skip
+
+
+def read_series(results: Results, run: Run, name: str, columns: Mapping[str, type]) -> pd.DataFrame | None:
+    """The CSV file `name` in a run's folder with at least `columns` (name -> float or str), or None if it is not there.
+
+    A file that is truncated or has other columns is a problem and gives None. Empty cells of numbers are NaN.
+    """
+    path = run.folder / name
+    if not path.exists():
+        return None
+    try:
+        frame = pd.read_csv(path, usecols=list(columns), dtype=dict.fromkeys(columns, object))
+        for column, kind in columns.items():
+            frame[column] = frame[column].astype(str) if kind is str else pd.to_numeric(frame[column])
+    except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
+        _report(results, run, path, f"{path.name} is truncated or has other columns ({_short(error)})")
+        return None
+    return frame
+
+
+def read_arrays(results: Results, run: Run, name: str, shapes: dict[str, str]) -> Arrays | None:
+    """The arrays of the npz file `name` in a run's folder, or None if it is not there.
+
+    `shapes` names each array's dimensions, `{"images": "n h w", "labels": "n 2"}`: a letter has one size in the whole
+    file, a number is that size. A file that is truncated, lacks an array or has another shape is a problem and gives
+    None. Nothing is ever unpickled.
+    """
+    path = run.folder / name
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in shapes}
+    except (ValueError, OSError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        _report(results, run, path, f"{path.name} is truncated or is not what evaluation writes ({_short(error)})")
+        return None
+    sizes: dict[str, int] = {}
+    for key, dimensions in shapes.items():
+        names, shape = dimensions.split(), arrays[key].shape
+        fits = len(names) == len(shape) and all(
+            size == (int(name) if name.isdecimal() else sizes.setdefault(name, size))
+            for name, size in zip(names, shape, strict=True)
+        )
+        if not fits or arrays[key].dtype.kind not in "uif":
+            found = f"{arrays[key].dtype} {list(shape)}"
+            _report(results, run, path, f"{path.name}: {key} is {found} where numbers [{', '.join(names)}] belong")
+            return None
+    return arrays
+
+
+def _report(results: Results, run: Run, path: Path, reason: str) -> None:
+    condition = path.parent.name if path.parent != run.folder else None
+    results.problem("not drawn", path, run.key, reason, condition)
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -1,0 +1,104 @@
+"""What a results folder holds, once it is read: the runs that count, and the problems of those that do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from capsbench.report.contract import Manifest, Metrics, Plan, RunKey
+
+Kind = Literal["failed", "not matched", "missing", "unreadable", "duplicated", "foreign", "undefined", "not drawn"]
+KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
+    "failed": "the loss was not finite: a result, counted as failed",
+    "not matched": "never reached the accuracy it was to be compared at: a result, counted as not matched",
+    "missing": "the plan names it, but it is not there yet",
+    "unreadable": "a file is truncated or not in the format",
+    "duplicated": "the same run is there twice",
+    "foreign": "made by another plan, config or data set",
+    "undefined": "the metric has no value for this run",
+    "not drawn": "a file that only figures need cannot be read; the means are whole",
+}
+COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something left out of the means (or, if `not drawn`, of the figures), and why. `file` is relative."""
+
+    kind: Kind
+    task: str
+    variant: str | None
+    seed: int | None
+    condition: str | None
+    file: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The run or condition that it is about, as one word."""
+        parts = [self.task, self.variant, None if self.seed is None else f"seed-{self.seed}", self.condition]
+        return "/".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.kind}: {self.reason}"
+
+
+@dataclass
+class Run:
+    """One finished run of the plan and its metrics per condition."""
+
+    key: RunKey
+    folder: Path
+    manifest: Manifest
+    metrics: dict[str, Metrics] = field(default_factory=dict)
+
+
+@dataclass
+class Results:
+    """What a results folder holds. `frame` has one row per run x condition x metric (COLUMNS), only runs that count."""
+
+    folder: Path
+    plan: Plan
+    runs: dict[RunKey, Run]  # every run with a manifest that belongs to the plan, failed ones too
+    frame: pd.DataFrame
+    problems: list[Problem]
+
+    def problem(self, kind: Kind, path: Path, key: RunKey, reason: str, condition: str | None = None) -> None:
+        """Add a problem with the file `path`, once."""
+        file = path.relative_to(self.folder).as_posix()
+        found = Problem(kind, key.task, key.variant, key.seed, condition, file, reason)
+        if found not in self.problems:
+            self.problems.append(found)
+
+    def count(self, kind: Kind, task: str, variant: str | None = None, condition: str | None = None) -> int:
+        """How many problems of a kind a task (a variant, a condition) has; a whole run's is one of each condition."""
+        return sum(
+            p.kind == kind
+            and p.task == task
+            and variant in (None, p.variant)
+            and (condition is None or p.condition in (None, condition))
+            for p in self.problems
+        )
+
+    def done(self, task: str, variant: str | None = None) -> list[Run]:
+        """The runs that count, in the plan's order of variants, by seed."""
+        order = {name: i for i, name in enumerate(self.plan.tasks.get(task, []))}
+        runs = [
+            run
+            for run in self.runs.values()
+            if run.manifest.status == "done" and run.key.task == task and variant in (None, run.key.variant)
+        ]
+        return sorted(runs, key=lambda run: (order[run.key.variant], run.key.seed))
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed."""
+        return sum(run.manifest.status == "failed" for run in self.runs.values())
+
+
+def run_folder(folder: Path, key: RunKey) -> Path:
+    """Where a run lies."""
+    return folder / "runs" / key.task / key.variant / f"seed-{key.seed}"

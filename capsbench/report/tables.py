@@ -1,0 +1,174 @@
+"""The long tables: one row per variant x condition x metric, mean and interval over seeds (tables/*.csv)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from capsbench.files import whole_file
+from capsbench.report.published import Cell, Published
+from capsbench.report.results import Results
+from capsbench.report.statistics import Summary, summarise
+
+CSV_COLUMNS = [
+    "task", "dataset", "variant", "condition", "metric", "unit",
+    "n", "n_failed", "mean", "sd", "ci_low", "ci_high", "paper",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that the readable tables show."""
+
+    name: str
+    label: str
+    unit: str
+    headline: bool = True  # every model has it, so a variant without a finished run has an empty row of it
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a task's table is about. A task without a spec gets a plain table of all its metrics."""
+
+    task: str
+    title: str  # {badge} is what the plan calls its data
+    conditions: tuple[str, ...]
+    main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
+
+
+def _drawn(name: str, label: str, unit: str = "") -> Metric:
+    """How well a decoder draws each digit alone: only models with a decoder have it."""
+    return Metric(name, label, unit, headline=False)
+
+
+SPECS = {
+    spec.task: spec
+    for spec in (
+        TableSpec("mnist", "Test error on {badge}, last epoch", ("test",), (Metric("error", "error", "%"),)),
+        TableSpec(
+            "affnist",
+            "Accuracy under affine transforms that training never showed",
+            ("matched", "converged"),
+            (Metric("accuracy", "accuracy", "%"),),
+        ),
+        TableSpec(
+            "multimnist",
+            "Two overlapping digits: classification and segmentation",
+            ("test",),
+            (
+                Metric("error", "error", "%"),
+                Metric("half_credit_error", "half-credit error", "%"),
+                _drawn("mse_true", "MSE"),
+                _drawn("psnr_true", "PSNR", "dB"),
+                _drawn("ssim_true", "SSIM"),
+                _drawn("dice_true", "Dice"),
+                _drawn("iou_true", "IoU"),
+            ),
+        ),
+        TableSpec(
+            "two_digit",
+            "Trained on single digits, tested on two",
+            ("56x28", "28x56"),
+            (
+                Metric("top2_accuracy", "top-2 accuracy", "%"),
+                Metric("both_above_half_accuracy", "and both above 0.5", "%"),
+            ),
+        ),
+    )
+}
+
+
+def spec_for(task: str, results: Results) -> TableSpec:
+    """The registered spec of a task, or a plain one that shows the first metrics its runs have."""
+    if task in SPECS:
+        return SPECS[task]
+    frame = results.frame[results.frame["task"] == task]
+    first = frame.drop_duplicates("metric").head(4)
+    main = tuple(Metric(str(row.metric), str(row.metric), str(row.unit)) for row in first.itertuples())
+    return TableSpec(task, task, tuple(str(c) for c in frame["condition"].unique()), main)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a long table."""
+
+    cell: Cell
+    dataset: str
+    unit: str
+    n_failed: int  # failed or not matched
+    n_unmatched: int  # of these, the not matched
+    summary: Summary
+    paper: float | None
+    paper_sd: float | None
+
+
+def long_table(results: Results, task: str, published: Published) -> list[Row]:
+    """The rows of a task in the plan's order of variants; inside a variant by condition, then metric, main ones first.
+
+    A variant without a finished run keeps its rows, with n = 0, for the metrics that every model of the task has.
+    """
+    spec = spec_for(task, results)
+    frame = results.frame[results.frame["task"] == task]
+    values = {
+        (str(variant), str(condition), str(metric)): (str(group["unit"].iloc[0]), group["value"].tolist())
+        for (variant, condition, metric), group in frame.groupby(["variant", "condition", "metric"], sort=False)
+    }
+    scored = str(frame["dataset"].iloc[0]) if len(frame) else ""
+    dataset = scored or ("" if task == "affnist" else results.plan.dataset.name)
+    units = {metric.name: metric.unit for metric in spec.main}
+    rows = []
+    for variant in results.plan.tasks[task]:
+        for condition in _conditions(results, spec, variant):
+            names = [name for found, place, name in values if (found, place) == (variant, condition)]
+            main = [metric.name for metric in spec.main]
+            shown = [name for name in main if name in names] + [name for name in names if name not in main]
+            for name in shown or [metric.name for metric in spec.main if metric.headline]:
+                cell = Cell(task, variant, condition, name)
+                unit, found_values = values.get((variant, condition, name), (units.get(name, ""), []))
+                paper = published.get(cell)
+                unmatched = results.count("not matched", task, variant, condition)
+                failed = results.count("failed", task, variant) + unmatched
+                rows.append(
+                    Row(
+                        cell,
+                        dataset,
+                        unit,
+                        failed,
+                        unmatched,
+                        summarise(found_values),
+                        paper.value if paper else None,
+                        paper.sd if paper else None,
+                    )
+                )
+    return rows
+
+
+def _conditions(results: Results, spec: TableSpec, variant: str) -> list[str]:
+    """The conditions under which a variant was scored; the task's own where it was not scored at all."""
+    found = {name for run in results.done(spec.task, variant) for name in run.metrics}
+    named = ("not matched", "missing", "unreadable")
+    ours = [p for p in results.problems if (p.task, p.variant) == (spec.task, variant) and p.kind in named]
+    found |= {p.condition for p in ours if p.condition}
+    if not found:
+        return list(spec.conditions)
+    return [name for name in spec.conditions if name in found] + sorted(found - set(spec.conditions))
+
+
+def csv_frame(rows: list[Row]) -> pd.DataFrame:
+    """The rows as a frame with the columns CSV_COLUMNS; what cannot be had is an empty cell."""
+    lines = [
+        (
+            *(row.cell.task, row.dataset, row.cell.variant, row.cell.condition, row.cell.metric, row.unit),
+            *(row.summary.n, row.n_failed, *row.summary[1:], row.paper),
+        )
+        for row in rows
+    ]
+    return pd.DataFrame(lines, columns=CSV_COLUMNS)
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    """Write a long table in one piece."""
+    with whole_file(path) as temporary:
+        csv_frame(rows).to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")

@@ -1,0 +1,124 @@
+"""The readable view of a table: one row per variant and condition. Markdown, LaTeX, terminal and HTML all show this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from capsbench.report.captions import table_caption
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.statistics import Summary
+from capsbench.report.tables import Row, TableSpec, long_table, spec_for
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and what stands under it."""
+
+    label: str
+    kind: Literal["name", "condition", "value", "paper", "count"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place in the table: its text, and what it is sorted by (None sorts last)."""
+
+    text: str
+    sort: float | str | None = None
+
+
+@dataclass(frozen=True)
+class WideRow:
+    """One variant under one condition."""
+
+    variant: str
+    condition: str
+    entries: list[Entry]  # one a column
+
+
+@dataclass(frozen=True)
+class WideTable:
+    """A table to read. `caption` is a list of sentences, the first of them the title."""
+
+    task: str
+    columns: list[Column]
+    rows: list[WideRow]
+    caption: list[str]
+
+
+def decimals(unit: str) -> int:
+    """Digits after the point that a unit is shown with."""
+    return {"%": 2, "dB": 2, "images": 1, "steps": 1, "pairs": 1}.get(unit, 4)
+
+
+def with_interval(summary: Summary, unit: str) -> str:
+    """`1.53 ± 0.12`; the mean alone for one run; a dash for none."""
+    if summary.mean is None:
+        return NOTHING
+    digits = decimals(unit)
+    mean = f"{summary.mean:.{digits}f}"
+    return mean if summary.half_width is None else f"{mean} ± {summary.half_width:.{digits}f}"
+
+
+def left_out(row: Row) -> str:
+    """`1 failed, 2 not matched`; empty if every run is in the mean."""
+    failed = row.n_failed - row.n_unmatched
+    words = [f"{failed} failed" if failed else "", f"{row.n_unmatched} not matched" if row.n_unmatched else ""]
+    return ", ".join(word for word in words if word)
+
+
+def paper_words(row: Row) -> str:
+    """The published figure as the source gives it."""
+    if row.paper is None:
+        return NOTHING
+    return f"{row.paper:g}" if row.paper_sd is None else f"{row.paper:g} (sd {row.paper_sd:g})"
+
+
+def wide_table(results: Results, task: str, published: Published) -> WideTable:
+    """The readable table of a task, in the plan's order."""
+    rows = long_table(results, task, published)
+    spec = spec_for(task, results)
+    present = {row.cell.metric for row in rows}
+    shown = [metric for metric in spec.main if metric.name in present]
+    with_paper = {row.cell.metric for row in rows if row.paper is not None}
+    several = len({row.cell.condition for row in rows}) > 1
+    columns = [Column("variant", "name")] + ([Column("condition", "condition")] if several else [])
+    for metric in shown:
+        columns.append(Column(f"{metric.label}, {metric.unit}" if metric.unit else metric.label, "value"))
+        if metric.name in with_paper:
+            columns.append(Column("paper", "paper"))
+    unmatched = any(row.n_unmatched for row in rows)
+    columns += [Column("n", "count"), Column("failed or not matched" if unmatched else "failed", "count")]
+    places: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
+    wide = [
+        WideRow(variant, condition, _entries(found, variant, condition if several else None, spec, columns, results))
+        for (variant, condition), found in places.items()
+    ]
+    return WideTable(task, columns, wide, table_caption(results, task, published))
+
+
+def _entries(
+    found: dict[str, Row], variant: str, condition: str | None, spec: TableSpec, columns: list[Column], results: Results
+) -> list[Entry]:
+    """The entries of one row, in the order of `columns`; `found` holds its metrics."""
+    title = results.plan.title(variant)
+    entries = [Entry(title, title)] + ([Entry(condition, condition)] if condition is not None else [])
+    most = max((row.summary.n for row in found.values()), default=0)
+    labels = {f"{metric.label}, {metric.unit}" if metric.unit else metric.label: metric for metric in spec.main}
+    row: Row | None = None
+    for column in columns:
+        if column.kind == "value":
+            row = found.get(labels[column.label].name)
+            text = NOTHING if row is None else with_interval(row.summary, row.unit)
+            if row is not None and 0 < row.summary.n < most:
+                text += f" (n = {row.summary.n})"
+            entries.append(Entry(text, row.summary.mean if row is not None else None))
+        elif column.kind == "paper":
+            entries.append(Entry(paper_words(row), row.paper) if row is not None else Entry(NOTHING))
+    failed = max((row.n_failed for row in found.values()), default=0)
+    return [*entries, Entry(str(most), most), Entry(str(failed), failed)]

@@ -1,0 +1,44 @@
+"""Toy results, written once and copied for every test that spoils or reports them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import toy
+
+from capsbench.plan import config_folder
+from capsbench.report import Report, build_report
+from capsbench.report.published import Published, read_published
+
+
+@pytest.fixture(scope="session")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results in which every run is done. Read only."""
+    return toy.write_toy(tmp_path_factory.mktemp("healthy") / "toy")
+
+
+@pytest.fixture
+def folder(healthy: Path, tmp_path: Path) -> Path:
+    """A copy of the healthy results to spoil."""
+    return Path(shutil.copytree(healthy, tmp_path / "toy"))
+
+
+@pytest.fixture(scope="session")
+def published() -> Published:
+    return read_published(config_folder() / "published.yaml")
+
+
+@pytest.fixture(scope="session")
+def spoiled(healthy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+    """Results with one of each trouble, reported. Read only."""
+    path = Path(shutil.copytree(healthy, tmp_path_factory.mktemp("spoiled") / "toy"))
+    toy.fail(path, "mnist", "capsnet-r3", 1, "the loss was nan at step 40 <script>alert('x')</script> & 5 %")
+    for seed in (0, 1, 2):
+        toy.fail(path, "two_digit", "two-digit-uniform", seed)
+    toy.unmatch(path, "cnn-valid", 2)
+    toy.truncate(toy.run_folder(path, "mnist", "capsnet-r1", 2) / "test" / "metrics.json")
+    toy.copy_run(path, "mnist", "cnn", 0, 7, claim=True)
+    shutil.rmtree(toy.run_folder(path, "multimnist", "capsnet-r1-recon", 1))
+    return path, build_report(path)

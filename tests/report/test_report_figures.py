@@ -1,0 +1,187 @@
+"""Figures: drawn from what is there, the same bytes each time, never an empty picture."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import toy
+
+from capsbench.report import Report
+from capsbench.report.collect import collect
+from capsbench.report.figures import Drawing, NotDrawnError, draw_figures, figures
+from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
+from capsbench.report.figures.style import house_style, looks
+from capsbench.report.published import Published
+from capsbench.report.readers import read_arrays, read_series
+from capsbench.report.results import Results
+
+
+def draw(name: str, results: Results, published: Published) -> Drawing:
+    with house_style():
+        return figures()[name](results, published)
+
+
+def test_every_figure_is_drawn_in_both_formats_with_its_caption(spoiled: tuple[Path, Report]) -> None:
+    folder, report = spoiled
+    assert report.not_drawn == {}
+    assert [figure.name for figure in report.figures] == list(figures())
+    for figure in report.figures:
+        assert figure.png.read_bytes().startswith(b"\x89PNG")
+        assert figure.pdf.read_bytes().startswith(b"%PDF")
+        assert figure.caption in (folder / "figures" / f"{figure.name}.txt").read_text()
+
+
+def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
+    for figure in spoiled[1].figures:
+        assert ("affNIST-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
+
+
+def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:
+    folder, report = spoiled
+    again, _ = draw_figures(collect(folder), published, tmp_path)
+    for old, new in zip(report.figures, again, strict=True):
+        assert old.png.read_bytes() == new.png.read_bytes(), old.name
+        assert old.pdf.read_bytes() == new.pdf.read_bytes(), old.name
+
+
+def test_no_metadata_tells_when_or_with_what(spoiled: tuple[Path, Report]) -> None:
+    for figure in spoiled[1].figures:
+        assert b"Software" not in figure.png.read_bytes()
+        assert b"CreationDate" not in figure.pdf.read_bytes()
+
+
+def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: Published) -> None:
+    folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
+    (folder / "figures").mkdir()
+    (folder / "figures" / "reconstructions.png").write_bytes(b"of an earlier report")
+    drawn, not_drawn = draw_figures(collect(folder), published, folder / "figures")
+    assert [figure.name for figure in drawn] == ["mnist_error", "training_curves"]
+    assert set(not_drawn) == set(figures()) - {"mnist_error", "training_curves"}
+    assert "decoder" in not_drawn["reconstructions"]
+    assert "affnist" in not_drawn["affnist_curves"]
+    assert not (folder / "figures" / "reconstructions.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("figure", "file"),
+    [
+        ("reconstructions", "mnist/capsnet-r3-recon/seed-0/test/reconstructions.npz"),
+        ("perturbations", "mnist/capsnet-r3-recon/seed-0/test/perturbations.npz"),
+        ("multimnist_pictures", "multimnist/capsnet-r3-recon/seed-0/test/segmentation.npz"),
+        ("multimnist_overlap", "multimnist/capsnet-r3-recon/seed-0/test/overlap.csv"),
+        ("affnist_curves", "affnist/cnn-pool/seed-1/curve.csv"),
+        ("affnist_factors", "affnist/cnn-pool/seed-1/converged/factors.csv"),
+        ("two_digit_curves", "two_digit/two-digit-kmeans/seed-1/curve.csv"),
+        ("training_curves", "mnist/cnn/seed-1/history.csv"),
+    ],
+)
+def test_a_broken_file_is_named_and_the_next_one_drawn(
+    folder: Path, published: Published, figure: str, file: str
+) -> None:
+    path = folder / "runs" / file
+    if path.suffix == ".npz":
+        toy.truncate(path)
+    else:
+        path.write_text("step,los\n1,x\n")
+    results = collect(folder)
+    assert draw(figure, results, published).caption
+    (problem,) = results.problems
+    assert problem.kind == "not drawn"
+    assert problem.file == f"runs/{file}"
+    assert len(results.frame) == len(collect(folder).frame)  # the means are whole
+
+
+def test_arrays_of_other_shapes_and_pickles_are_refused(folder: Path) -> None:
+    shapes = {"images": "n h w", "labels": "n", "pairs": "n 2"}
+    good: dict[str, np.ndarray] = {"images": np.zeros((3, 4, 5)), "labels": np.zeros(3), "pairs": np.zeros((3, 2))}
+    spoilt: list[dict[str, np.ndarray]] = [
+        {"labels": np.zeros(2)},
+        {"images": np.zeros((3, 4))},
+        {"pairs": np.zeros((3, 3))},
+        {"labels": np.array(["a", "b", "c"])},
+        {"labels": np.array([1, None, 2], dtype=object)},
+    ]
+    results = collect(folder)
+    run = results.done("mnist")[0]
+    np.savez(run.folder / "a.npz", **good)  # type: ignore[arg-type]
+    assert read_arrays(results, run, "a.npz", shapes) is not None
+    assert read_arrays(results, run, "none.npz", shapes) is None
+    assert results.problems == []
+    for change in spoilt:
+        results.problems.clear()
+        np.savez(run.folder / "a.npz", **(good | change))  # type: ignore[arg-type]
+        assert read_arrays(results, run, "a.npz", shapes) is None
+        assert [problem.kind for problem in results.problems] == ["not drawn"]
+
+
+def test_series_are_numbers(folder: Path) -> None:
+    results = collect(folder)
+    run = results.done("mnist")[0]
+    (run.folder / "history.csv").write_text("step,loss,more\n1,0.5,x\n2,,y\n")
+    frame = read_series(results, run, "history.csv", {"step": float, "loss": float})
+    assert frame is not None
+    assert list(frame["step"]) == [1, 2]
+    assert np.isnan(frame["loss"].iloc[1])
+    for text in ("step,loss\n1,x\n", "step\n1\n", "", "\x00"):
+        (run.folder / "history.csv").write_text(text)
+        assert read_series(results, run, "history.csv", {"step": float, "loss": float}) is None
+    assert [problem.kind for problem in results.problems] == ["not drawn"] * len(results.problems)
+
+
+def test_looks_are_apart_without_colour(healthy: Path) -> None:
+    found = looks(collect(healthy))
+    assert len({(look.line, look.marker) for look in found.values()}) == len(found)
+    of_mnist = [found[variant] for variant in toy.TASKS["mnist"]]
+    assert len({look.marker for look in of_mnist}) == len({look.colour for look in of_mnist}) == 5
+
+
+def test_formulas_and_underscores_in_names_are_words(tmp_path: Path, published: Published) -> None:
+    names = ["_hidden", "$alpha_b^ % #$"]
+    folder = toy.write_toy(tmp_path / "names", seeds=(0, 1), tasks={"mnist": names})
+    results = collect(folder)
+    with house_style():
+        drawing = figures()["training_curves"](results, published)
+        drawing.figure.draw_without_rendering()
+        words = [text.get_text().strip() for text in drawing.figure.legends[0].get_texts()]
+    assert words == names
+
+
+def test_styles_do_not_leak() -> None:
+    def settings() -> dict[str, object]:
+        return {key: value for key, value in mpl.rcParams.items() if "backend" not in key}  # which resolves itself
+
+    before = settings()
+    with house_style():
+        assert mpl.rcParams["text.parse_math"] is False
+    assert settings() == before
+
+
+def test_mosaics_place_pictures_where_they_belong() -> None:
+    pictures = grid(2, 3, {(0, 0): np.full((3, 4, 5), 9), (1, 1): np.full((1, 4, 5), 7)})
+    image = tile(pictures)
+    assert image.shape == (2 * (4 + GAP) - GAP, 3 * (5 + GAP) - GAP)
+    assert image[0, 0] == 9
+    assert image[4 + GAP, 5 + GAP] == 7
+    assert np.isnan(image[4, 0])  # a gap
+    assert np.isnan(image[4 + GAP, 0])  # a free place
+
+
+def test_the_papers_model_stands_for_all(healthy: Path) -> None:
+    runs = collect(healthy).done("mnist")
+    assert headline_run(runs).key == ("mnist", "capsnet-r3-recon", 0)
+    assert headline_run([run for run in runs if run.key.variant != "capsnet-r3-recon"]).key.variant == "capsnet-r3"
+
+
+def test_failed_runs_are_not_drawn(folder: Path, published: Published) -> None:
+    for seed in (0, 1, 2):
+        toy.fail(folder, "two_digit", "two-digit-kmeans", seed)
+    figure = draw("two_digit_curves", collect(folder), published).figure
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == ["two-digit-average-mlp", "two-digit-uniform"]
+    shutil.rmtree(folder / "runs" / "two_digit")
+    with pytest.raises(NotDrawnError):
+        draw("two_digit_curves", collect(folder), published)

@@ -1,0 +1,97 @@
+"""Markdown, LaTeX and terminal: nothing from a file is ever markup."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import toy
+
+from capsbench.report import Report, format_tables_for_terminal
+from capsbench.report.formats import latex_text, markdown_text, to_latex, to_markdown, to_terminal
+from capsbench.report.wide import Column, Entry, WideRow, WideTable
+
+NASTY = r"<script>alert(1)</script> & 50% of $x_1$ #2 {a} ~b ^c \d | `e` *f* [g](h) -- ± × λ é 漢"
+
+
+def table(text: str = NASTY) -> WideTable:
+    columns = [Column("variant", "name"), Column(text, "value"), Column("n", "count"), Column("failed", "count")]
+    rows = [WideRow("name", "test", [Entry(text, text), Entry("1.50 ± 0.10", 1.5), Entry("3", 3), Entry("0", 0)])]
+    return WideTable("toy_task", columns, rows, [f"A title: {text}.", f"A caption: {text}."])
+
+
+def test_latex_special_characters_are_escaped() -> None:
+    assert latex_text("a & b % c _ d # $ { } ~ ^ \\") == (
+        r"a \& b \% c \_ d \# \$ \{ \} \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+    assert latex_text("1.5 ± 0.1 é") == r"1.5 $\pm$ 0.1 é"
+    assert latex_text("漢") == "[U+6F22]"
+    assert latex_text("a--b\n\nc") == "a-{}-b c"
+
+
+def test_latex_has_booktabs_and_as_many_cells_as_columns() -> None:
+    text = to_latex(table())
+    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{lrrr}"):
+        assert word in text
+    body = text.split(r"\toprule")[1].split(r"\bottomrule")[0]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == 2
+    for line in lines:
+        assert len(re.findall(r"(?<!\\)&", line)) == 3
+    inside = text.split(r"\begin{table}")[1].split(r"\end{table}")[0]
+    assert not re.findall(r"(?<!\\)[%#]", inside)
+    assert "<" not in inside
+    bare = re.sub(r"\\[{}]", "", inside)
+    assert bare.count("{") == bare.count("}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Report], tmp_path: Path) -> None:
+    (tmp_path / "nasty.tex").write_text(to_latex(table()), encoding="utf-8")
+    for task in toy.TASKS:
+        shutil.copy(spoiled[0] / "tables" / f"{task}.tex", tmp_path)
+    inputs = "".join(rf"\input{{{task}}}" for task in ["nasty", *toy.TASKS])
+    outer = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
+    (tmp_path / "outer.tex").write_text(outer)
+    for name in ("nasty", "mnist", "multimnist", "outer"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+        assert made.returncode == 0, made.stdout[-2000:]
+        assert (tmp_path / f"{name}.pdf").stat().st_size > 1000
+
+
+def test_markdown_is_escaped_and_rectangular() -> None:
+    assert markdown_text("a|b <i> *c* _d_ `e`") == r"a\|b \<i\> \*c\* \_d\_ \`e\`"
+    text = to_markdown(table())
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 3
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {5}
+    assert not re.search(r"(?<!\\)<", text)
+    assert text.startswith("**A title")
+
+
+def test_terminal_takes_no_markup_and_no_control_characters() -> None:
+    text = to_terminal(table("[bold red]x[/] \x1b[31m\x07 y"), width=120)
+    assert "[bold red]x[/]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_terminal_leaves_out_columns_that_do_not_fit_and_says_so(healthy: Path) -> None:
+    text = format_tables_for_terminal(healthy, width=90)
+    assert max(map(len, text.splitlines())) <= 90
+    part = text[text.index("Two overlapping") : text.index("Trained on single")]
+    words = " ".join(part.split())
+    assert "Not shown here but in tables/multimnist.md" in words
+    assert re.search(r"CapsNet r=3, reconstruction +6\.\d\d ± ", part)
+    assert "Not shown here" not in format_tables_for_terminal(healthy, width=200)
+
+
+def test_terminal_shows_every_task_with_its_caption(spoiled: tuple[Path, Report]) -> None:
+    text = " ".join(format_tables_for_terminal(spoiled[0]).split())
+    for part in ("Test error on MNIST, last epoch", "affNIST-synth", "Budget: reduced", "failed or not matched"):
+        assert part in text
+    assert "0.25 (sd 0.005)" in text

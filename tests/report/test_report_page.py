@@ -1,0 +1,192 @@
+"""report.html: escaped, whole, offline, and right in a real browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import toy
+
+from capsbench.report import Report, build_report, failed_runs
+from capsbench.report.html import SECTIONS
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def values(self, attribute: str) -> list[str]:
+        return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
+
+
+@pytest.fixture(scope="module")
+def page(spoiled: tuple[Path, Report]) -> Page:
+    return Page(spoiled[1].html.read_text(encoding="utf-8"))
+
+
+def test_nothing_is_loaded_from_anywhere(spoiled: tuple[Path, Report], page: Page) -> None:
+    text = spoiled[1].html.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|//[a-z]+\.", text)
+    assert all(source.startswith("data:image/png;base64,") for source in page.values("src"))
+    assert len(page.values("src")) == len(spoiled[1].figures)
+    assert not [tag for tag, _ in page.tags if tag in ("link", "iframe", "object", "base")]
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_links_lead_to_files_and_places_that_are_there(spoiled: tuple[Path, Report], page: Page) -> None:
+    identifiers = page.values("id")
+    assert len(identifiers) == len(set(identifiers))
+    links = page.values("href")
+    assert len(links) > 100
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in identifiers
+        else:
+            assert (spoiled[0] / link).is_file(), link
+
+
+def test_what_comes_from_files_is_escaped(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>\"'&%_#"
+    words = f"</script></style><script>alert(1)</script>{evil}"
+    folder = toy.write_toy(
+        tmp_path / "evil", seeds=(0,), tasks={"mnist": [evil, "cnn"]}, about=words, titles={"cnn": words},
+        budget=words, reductions={"mnist": [words]}, file=words,
+        dataset={"name": "mnist", "badge": words, "digest": toy.DATA_DIGEST},
+    )  # fmt: skip
+    toy.fail(folder, "mnist", evil, 0, words)
+    path = toy.run_folder(folder, "mnist", "cnn", 0)
+    machine = {"processor": words, words: words}
+    toy.change_json(path / "manifest.json", machine=machine, git={"commit": words, "dirty": True})
+    metrics = {"error": {"value": 1.0, "unit": words}, words: {"value": 1.0, "unit": "%"}}
+    toy.change_json(path / "test" / "metrics.json", metrics=metrics)
+    report = build_report(folder)
+    text = report.html.read_text(encoding="utf-8")
+    evil_page = Page(text)
+    assert [tag for tag, _ in evil_page.tags].count("script") == 1
+    assert not evil_page.values("onerror")
+    assert html.escape("<script>alert(1)</script>") in text
+    assert "<script>alert" not in (folder / "tables" / "mnist.md").read_text()
+    assert {problem.kind for problem in report.problems} == {"failed"}
+
+
+def test_every_problem_is_named_with_its_reason(spoiled: tuple[Path, Report]) -> None:
+    text = html.unescape(spoiled[1].html.read_text(encoding="utf-8"))
+    assert {p.kind for p in spoiled[1].problems} == {"failed", "not matched", "missing", "unreadable", "foreign"}
+    for problem in spoiled[1].problems:
+        assert problem.name in text
+        assert problem.reason in text
+    assert spoiled[1].failed == failed_runs(spoiled[0]) == 4
+
+
+def test_every_part_is_there_and_every_run_has_its_origin(spoiled: tuple[Path, Report], page: Page) -> None:
+    assert {section.anchor for section in SECTIONS} <= set(page.values("id"))
+    for task, variants in toy.TASKS.items():
+        for variant in variants:
+            for seed in (0, 1, 2):
+                if (task, variant, seed) != ("multimnist", "capsnet-r1-recon", 1):
+                    link = f"runs/{task}/{variant}/seed-{seed}/manifest.json"
+                    assert page.values("href").count(link) == 1
+    text = spoiled[1].html.read_text(encoding="utf-8")
+    for part in ("MNIST", "width 1/8", "0123456789", "AMD EPYC", "2.11.0", "snakemake --configfile config/toy.yaml"):
+        assert part in text
+
+
+def test_figures_that_are_not_drawn_are_listed(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
+    report = build_report(folder)
+    text = html.unescape(report.html.read_text(encoding="utf-8"))
+    for name, reason in report.not_drawn.items():
+        assert f"<code>{name}</code>: {reason}." in text
+
+
+def test_a_plan_without_any_run_has_a_report(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "empty")
+    shutil.rmtree(folder / "runs")
+    report = build_report(folder)
+    assert report.figures == []
+    assert {problem.kind for problem in report.problems} == {"missing"}
+    assert "No run is finished yet" in report.html.read_text(encoding="utf-8")
+
+
+def test_the_same_results_give_the_same_page_and_tables(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "again", seeds=(0, 1), tasks={"mnist": ["cnn"], "affnist": ["cnn-valid"]})
+    build_report(folder)
+    files = [path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts]
+    first = {path: path.read_bytes() for path in files}
+    build_report(folder)
+    assert {path: path.read_bytes() for path in files} == first
+    assert len(first) == 1 + 1 + 2 * 3 + 5 * 3  # plan, page, tables, figures
+
+
+def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:
+    code = "import sys, capsbench.report\nprint([m for m in ('torch', 'matplotlib', 'seaborn') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+WRAPPER = """<!DOCTYPE html><body style="margin:0">
+<iframe style="width:%(width)dpx;height:900px;border:0"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, root = page.documentElement;
+  const table = page.querySelector("table.sortable");
+  const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].innerText.split("\\n")[0]);
+  const found = {width: root.clientWidth, needed: root.scrollWidth, before: names()};
+  const column = [...table.tHead.rows[0].cells].findIndex((cell) => cell.innerText.startsWith("paper"));
+  const button = table.tHead.rows[0].cells[column].querySelector("button");
+  button.click();
+  found.up = names();
+  button.click();
+  found.down = names();
+  const cell = page.querySelector("details.cell");
+  frame.contentWindow.location.hash = cell.id;
+  setTimeout(() => {
+    found.opened = cell.open;
+    found.pictures = [...page.images].map((picture) => picture.naturalWidth);
+    document.title = JSON.stringify(found);
+  }, 50);
+};
+frame.src = "%(page)s";
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [390, 1440])
+def test_in_a_real_browser(spoiled: tuple[Path, Report], tmp_path: Path, width: int) -> None:
+    wrapper = tmp_path / "wrapper.html"
+    wrapper.write_text(WRAPPER % {"width": width, "page": spoiled[1].html.as_uri()})
+    command = [
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", f"--window-size={width},900",
+        "--virtual-time-budget=3000", "--dump-dom", wrapper.as_uri(),
+    ]  # fmt: skip
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in answer.stderr
+    match = re.search(r"<title>(.*?)</title>", answer.stdout)
+    assert match, answer.stderr[-2000:]
+    found = json.loads(html.unescape(match.group(1)))
+    assert found["needed"] <= found["width"] <= width
+    titles = [toy.TITLES[variant] for variant in toy.TASKS["mnist"]]
+    assert found["before"] == titles
+    assert found["up"] == [titles[i] for i in (4, 2, 1, 3, 0)]  # 0.25, 0.29, 0.34, 0.35, 0.39
+    assert found["down"] == found["up"][::-1]
+    assert found["opened"] is True
+    assert len(found["pictures"]) == len(spoiled[1].figures)
+    assert all(found["pictures"])

@@ -1,0 +1,68 @@
+"""config/published.yaml holds the paper's figures, and a wrong file is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capsbench.plan import load_variants
+from capsbench.report.contract import ResultsError
+from capsbench.report.published import Cell, Published, read_published
+from capsbench.report.tables import SPECS
+
+
+def test_table_1_is_the_papers(published: Published) -> None:
+    expected = {
+        "cnn": (0.39, None),
+        "capsnet-r1": (0.34, 0.032),
+        "capsnet-r1-recon": (0.29, 0.011),
+        "capsnet-r3": (0.35, 0.036),
+        "capsnet-r3-recon": (0.25, 0.005),
+    }
+    assert {value.variant: (value.value, value.sd) for value in published.of("mnist")} == expected
+    pairs = {value.variant: value.value for value in published.of("multimnist")}
+    assert pairs == {"multimnist-cnn": 8.1, "capsnet-r1-recon": 7.5, "capsnet-r3-recon": 5.2}
+
+
+def test_every_figure_names_a_variant_a_condition_and_a_metric_of_the_suite(published: Published) -> None:
+    variants = load_variants()
+    for value in published.values:
+        spec = SPECS[value.task]
+        assert value.variant in variants
+        assert value.condition in spec.conditions
+        assert value.metric in {metric.name for metric in spec.main}
+        assert len(value.source) > 20
+    assert set(published.notes) <= set(SPECS)
+
+
+def test_a_cell_without_a_figure_has_none(published: Published) -> None:
+    assert published.get(Cell("affnist", "capsnet-r3-recon", "converged", "accuracy")) is None
+
+
+ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39, sd: null, source: a}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"values: [{ENTRY}, {ENTRY}]\nnotes: {{}}", "mnist/cnn/test/error twice"),
+        (f"values: [{ENTRY.replace('sd:', 'sdev:')}]\nnotes: {{}}", "values.0.sd"),
+        (f"values: [{ENTRY.replace('0.39', 'low')}]\nnotes: {{}}", "values.0.value"),
+        ("values: [\n", "line 2"),
+        ("3", "the file"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "published.yaml"
+    path.write_text(text)
+    with pytest.raises(ResultsError) as caught:
+        read_published(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="cannot be read"):
+        read_published(tmp_path / "published.yaml")

@@ -1,0 +1,184 @@
+"""The CSV of a task: its columns, its rows, its numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import toy
+from scipy import stats
+
+from capsbench.report import Report, build_report
+from capsbench.report.captions import is_comparable, table_caption
+from capsbench.report.collect import collect
+from capsbench.report.published import Published
+from capsbench.report.tables import csv_frame, long_table
+from capsbench.report.wide import wide_table
+
+COLUMNS = "task,dataset,variant,condition,metric,unit,n,n_failed,mean,sd,ci_low,ci_high,paper"
+
+
+def row(frame: pd.DataFrame, **where: str) -> pd.Series:
+    found = frame.loc[(frame[list(where)] == pd.Series(where)).all(axis=1)]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+@pytest.mark.parametrize("task", toy.TASKS)
+def test_columns_are_exactly_these(spoiled: tuple[Path, Report], task: str) -> None:
+    text = (spoiled[0] / "tables" / f"{task}.csv").read_text()
+    assert text.splitlines()[0] == COLUMNS
+    assert set(pd.read_csv(spoiled[0] / "tables" / f"{task}.csv")["task"]) == {task}
+
+
+def test_numbers_are_those_of_the_runs(spoiled: tuple[Path, Report]) -> None:
+    folder = spoiled[0]
+    found = row(pd.read_csv(folder / "tables" / "mnist.csv"), variant="cnn", metric="error")
+    paths = [toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json" for seed in (0, 1, 2)]
+    values = [json.loads(path.read_text())["metrics"]["error"]["value"] for path in paths]
+    assert (found["n"], found["n_failed"], found["unit"], found["dataset"]) == (3, 0, "%", "mnist")
+    assert found["mean"] == pytest.approx(sum(values) / 3, rel=1e-9)
+    assert found["sd"] == pytest.approx(stats.tstd(values), rel=1e-9)
+    expected = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected, rel=1e-8)
+    assert found["paper"] == 0.39
+
+
+def test_one_seed_leaves_spread_and_interval_empty(tmp_path: Path, published: Published) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(4,), tasks={"mnist": ["cnn"]})
+    build_report(folder)
+    line = (folder / "tables" / "mnist.csv").read_text().splitlines()[1].split(",")
+    fields = dict(zip(COLUMNS.split(","), line, strict=True))
+    assert fields["n"] == "1"
+    assert float(fields["mean"]) > 0
+    assert fields["sd"] == fields["ci_low"] == fields["ci_high"] == ""
+
+
+def test_failed_and_unmatched_runs_are_counted_and_out_of_the_mean(spoiled: tuple[Path, Report]) -> None:
+    tables = spoiled[0] / "tables"
+    failed = row(pd.read_csv(tables / "mnist.csv"), variant="capsnet-r3", metric="error")
+    assert (failed["n"], failed["n_failed"]) == (2, 1)
+    affnist = pd.read_csv(tables / "affnist.csv")
+    matched = row(affnist, variant="cnn-valid", condition="matched", metric="accuracy")
+    converged = row(affnist, variant="cnn-valid", condition="converged", metric="accuracy")
+    assert (matched["n"], matched["n_failed"]) == (2, 1)
+    assert (converged["n"], converged["n_failed"]) == (3, 0)
+    assert matched["dataset"] == "affnist-synth"
+
+
+def test_truncated_and_missing_runs_are_not_called_failed(spoiled: tuple[Path, Report]) -> None:
+    tables = spoiled[0] / "tables"
+    truncated = row(pd.read_csv(tables / "mnist.csv"), variant="capsnet-r1", metric="error")
+    missing = row(pd.read_csv(tables / "multimnist.csv"), variant="capsnet-r1-recon", metric="error")
+    assert (truncated["n"], truncated["n_failed"]) == (2, 0)
+    assert (missing["n"], missing["n_failed"]) == (2, 0)
+    assert "1 failed, 1 unreadable and 1 foreign" in (tables / "mnist.md").read_text()
+
+
+def test_a_variant_whose_runs_all_failed_keeps_its_rows(spoiled: tuple[Path, Report]) -> None:
+    frame = pd.read_csv(spoiled[0] / "tables" / "two_digit.csv")
+    rows = frame[frame["variant"] == "two-digit-uniform"]
+    assert list(rows["condition"]) == ["56x28", "56x28", "28x56", "28x56"]
+    assert set(rows["metric"]) == {"top2_accuracy", "both_above_half_accuracy"}
+    assert set(rows["n"]) == {0}
+    assert set(rows["n_failed"]) == {3}
+    assert rows[["mean", "sd", "ci_low", "ci_high"]].isna().all(axis=None)
+
+
+def test_rows_are_in_the_plans_order(tmp_path: Path) -> None:
+    variants = ["capsnet-r3-recon", "cnn", "capsnet-r1"]
+    folder = toy.write_toy(tmp_path / "order", seeds=(0,), tasks={"mnist": variants})
+    build_report(folder)
+    errors = pd.read_csv(folder / "tables" / "mnist.csv").query("metric == 'error'")
+    assert list(errors["variant"]) == variants
+
+
+def test_conditions_and_metrics_are_in_the_tasks_order(healthy: Path, published: Published) -> None:
+    frame = csv_frame(long_table(collect(healthy), "multimnist", published))
+    names = list(frame.loc[frame["variant"] == "capsnet-r3-recon", "metric"])
+    assert names[:3] == ["error", "half_credit_error", "mse_true"]
+    assert "baseline_ssim_true" in names
+    frame = csv_frame(long_table(collect(healthy), "affnist", published))
+    assert list(frame["condition"].unique()) == ["matched", "converged"]
+
+
+def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path, published: Published) -> None:
+    results = collect(healthy)
+    frames = {task: csv_frame(long_table(results, task, published)).dropna(subset="paper") for task in toy.TASKS}
+    shown = {(r.variant, r.condition, r.metric): r.paper for frame in frames.values() for r in frame.itertuples()}
+    assert shown == {
+        ("cnn", "test", "error"): 0.39,
+        ("capsnet-r1", "test", "error"): 0.34,
+        ("capsnet-r1-recon", "test", "error"): 7.5,  # of multimnist, which comes last
+        ("capsnet-r3", "test", "error"): 0.35,
+        ("capsnet-r3-recon", "test", "error"): 5.2,
+        ("cnn-valid", "matched", "accuracy"): 66,
+        ("cnn-pool", "matched", "accuracy"): 66,
+        ("capsnet-r3-recon", "matched", "accuracy"): 79,
+        ("multimnist-cnn", "test", "error"): 8.1,
+    }
+    mnist = frames["mnist"].set_index("variant")["paper"]
+    assert (mnist["capsnet-r1-recon"], mnist["capsnet-r3-recon"]) == (0.29, 0.25)
+
+
+def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path, published: Published) -> None:
+    results = collect(healthy)
+    words = " ".join(table_caption(results, "affnist", published))
+    for part in ("affNIST-synth, 320,000 test images", "not the paper's test set", "Budget: reduced", "width 1/8",
+                 "Seeds: 0, 1 and 2", "960", "for orientation, not for comparison"):  # fmt: skip
+        assert part in words
+
+
+def test_an_unreduced_plan_on_the_papers_data_is_comparable(tmp_path: Path, published: Published) -> None:
+    tasks = {"mnist": ["cnn"], "affnist": ["cnn-valid"]}
+    folder = toy.write_toy(tmp_path / "full", budget="short", reductions={}, tasks=tasks)
+    results = collect(folder)
+    assert is_comparable(results, "mnist")
+    assert not is_comparable(results, "affnist")  # synthetic
+    assert "orientation" not in " ".join(table_caption(results, "mnist", published))
+    assert "Reductions: none." in table_caption(results, "mnist", published)
+
+
+def test_substitute_digits_are_called_so(tmp_path: Path, published: Published) -> None:
+    digits = {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
+    folder = toy.write_toy(
+        tmp_path / "toy-digits", tasks={"mnist": ["cnn"]}, dataset=digits, budget="short", reductions={}
+    )
+    for path in folder.rglob("seed-*/**/*.json"):
+        toy.change_json(path, dataset=digits)
+    build_report(folder)
+    frame = pd.read_csv(folder / "tables" / "mnist.csv")
+    assert set(frame["dataset"]) == {"uci-digits"}
+    for path in [folder / "tables" / "mnist.md", folder / "figures" / "mnist_error.txt", folder / "report.html"]:
+        assert "UCI digits, not MNIST" in path.read_text()
+    assert "the data are UCI digits, not MNIST" in " ".join(table_caption(collect(folder), "mnist", published))
+
+
+def test_a_task_without_a_spec_gets_a_plain_table(tmp_path: Path, published: Published) -> None:
+    folder = toy.write_toy(tmp_path / "new", tasks={"mnist": ["cnn"]})
+    plan = json.loads((folder / "plan.json").read_text())
+    runs = [run | {"task": "sweep", "config": toy.config_digest("sweep", "cnn", run["seed"])} for run in plan["runs"]]
+    toy.change_json(folder / "plan.json", tasks={"sweep": ["cnn"]}, runs=runs)
+    (folder / "runs" / "mnist").rename(folder / "runs" / "sweep")
+    for path in folder.rglob("seed-*/**/*.json"):
+        stored = json.loads(path.read_text())
+        run = stored["run"] | {"task": "sweep"}
+        more = {"digests": stored["digests"] | {"config": toy.config_digest(**run)}} if "digests" in stored else {}
+        toy.change_json(path, run=run, **more)
+    table = wide_table(collect(folder), "sweep", published)
+    assert [column.label for column in table.columns] == ["variant", "error, %", "correct, images", "n", "failed"]
+    assert build_report(folder).problems == []
+
+
+def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path, published: Published) -> None:
+    path = toy.run_folder(folder, "multimnist", "capsnet-r3-recon", 1) / "test" / "metrics.json"
+    metrics = json.loads(path.read_text())["metrics"]
+    toy.change_json(path, metrics=metrics | {"psnr_true": {"value": None, "unit": "dB"}})
+    table = wide_table(collect(folder), "multimnist", published)
+    psnr = [column.label for column in table.columns].index("PSNR, dB")
+    texts = {wide.variant: wide.entries[psnr].text for wide in table.rows}
+    assert texts["capsnet-r3-recon"].endswith("(n = 2)")
+    assert "n =" not in texts["capsnet-r1-recon"]
+    assert texts["multimnist-cnn"] == "–"

@@ -1,0 +1,280 @@
+"""Results that nobody trained: a small folder in the format of docs/results-format.md, and ways to spoil it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import ndimage
+
+FONT = {  # 3x5 pixels a digit, a row of three bits each
+    0: "75557", 1: "26227", 2: "71747", 3: "71717", 4: "55711",
+    5: "74717", 6: "74757", 7: "71122", 8: "75757", 9: "75717",
+}  # fmt: skip
+TASKS = {
+    "mnist": ["cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"],
+    "affnist": ["cnn-valid", "cnn-pool", "capsnet-r3-recon"],
+    "multimnist": ["multimnist-cnn", "capsnet-r1-recon", "capsnet-r3-recon"],
+    "two_digit": ["two-digit-average-mlp", "two-digit-uniform", "two-digit-kmeans"],
+}
+TITLES = {
+    "cnn": "CNN (Table 1)",
+    "capsnet-r1": "CapsNet r=1",
+    "capsnet-r1-recon": "CapsNet r=1, reconstruction",
+    "capsnet-r3": "CapsNet r=3",
+    "capsnet-r3-recon": "CapsNet r=3, reconstruction",
+    "cnn-valid": "CNN (Table 1) without padding",
+    "cnn-pool": "CNN, max-pooling and dropout",
+    "multimnist-cnn": "CNN (MultiMNIST)",
+    "two-digit-average-mlp": "CNN, average pooling, MLP",
+    "two-digit-uniform": "Capsules, uniform couplings",
+    "two-digit-kmeans": "Capsules, k-means routing",
+}
+PLAN_DIGEST, DATA_DIGEST = "a1" * 32, "d5" * 32
+Frames = dict[str, pd.DataFrame]
+Arrays = dict[str, dict[str, np.ndarray]]
+
+
+def glyph(digit: int, size: int = 28, shift: tuple[int, int] = (0, 0), blur: float = 0.7) -> np.ndarray:
+    """A digit of FONT, blurred, [size, size] uint8."""
+    bits = np.array([[int(row) >> k & 1 for k in (2, 1, 0)] for row in FONT[digit]])
+    canvas = np.zeros((size, size))
+    top, left = (size - 20) // 2 + shift[0], (size - 12) // 2 + shift[1]
+    canvas[top : top + 20, left : left + 12] = np.kron(bits, np.ones((4, 4)))
+    blurred = ndimage.gaussian_filter(canvas, blur)
+    return np.clip(255 * blurred / max(blurred.max(), 1e-9), 0, 255).astype(np.uint8)
+
+
+def write_toy(folder: Path, seeds: tuple[int, ...] = (0, 1, 2), name: str = "toy", **plan: Any) -> Path:
+    """Write plan.json and every run, all done; `plan` replaces keys of plan.json. Returns `folder`."""
+    tasks = plan.get("tasks", TASKS)
+    runs = [
+        {"task": t, "variant": v, "seed": s, "config": config_digest(t, v, s)}
+        for t in tasks
+        for v in tasks[t]
+        for s in seeds
+    ]
+    described = {
+        "schema": 1, "name": name, "file": f"config/{name}.yaml", "digest": PLAN_DIGEST, "budget": "reduced",
+        "about": "Toy results that nobody trained, for tests of the report.", "seeds": list(seeds),
+        "dataset": {"name": "mnist", "badge": "MNIST", "digest": DATA_DIGEST},
+        "reductions": {task: ["width 1/8", f"{len(seeds)} of 5 seeds"] for task in tasks},
+        "tasks": tasks, "titles": TITLES, "runs": runs,
+    } | plan  # fmt: skip
+    write_json(folder / "plan.json", described)
+    for run in runs:
+        write_run(folder, run["task"], run["variant"], run["seed"])
+    return folder
+
+
+def config_digest(task: str, variant: str, seed: int) -> str:
+    return f"{task}-{variant}-{seed}"
+
+
+def run_folder(folder: Path, task: str, variant: str, seed: int) -> Path:
+    return folder / "runs" / task / variant / f"seed-{seed}"
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    """Replace top-level keys of a JSON file."""
+    write_json(path, json.loads(path.read_text(encoding="utf-8")) | changes)
+
+
+def fail(folder: Path, task: str, variant: str, seed: int, reason: str = "the loss was not finite at step 40") -> None:
+    """The run as training leaves it when its loss is not finite."""
+    path = run_folder(folder, task, variant, seed) / "manifest.json"
+    change_json(path, status="failed", reason=reason, final_loss=None, weights=None)
+
+
+def unmatch(folder: Path, variant: str, seed: int) -> None:
+    """The affNIST run as evaluation leaves it when it never reached the held-out accuracy."""
+    path = run_folder(folder, "affnist", variant, seed) / "matched" / "metrics.json"
+    change_json(path, status="not matched", reason="held-out accuracy never reached 95 %", metrics={})
+
+
+def truncate(path: Path) -> None:
+    """Keep the first half of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def copy_run(folder: Path, task: str, variant: str, seed: int, to: int, claim: bool) -> None:
+    """Copy a run's folder to another seed's; `claim`: and let its manifest say that it is that seed's."""
+    place = run_folder(folder, task, variant, to)
+    shutil.copytree(run_folder(folder, task, variant, seed), place, dirs_exist_ok=True)
+    if claim:
+        run = {"task": task, "variant": variant, "seed": to}
+        change_json(place / "manifest.json", run=run)
+        for path in place.glob("*/metrics.json"):
+            change_json(path, run=run)
+
+
+def write_run(folder: Path, task: str, variant: str, seed: int) -> None:
+    """One finished run with everything that training and evaluation leave."""
+    rng = np.random.default_rng([seed, *variant.encode(), *task.encode()])
+    run, place = {"task": task, "variant": variant, "seed": seed}, run_folder(folder, task, variant, seed)
+    steps = np.arange(20, 961, 20)
+    loss = (0.8 if "cnn" in variant else 0.5) * np.exp(-steps / 250) + 0.02 * rng.gamma(4, 0.25, len(steps))
+    place.mkdir(parents=True)
+    history = pd.DataFrame(
+        {"step": steps, "epoch": steps / 469, "loss": loss, "margin": loss, "reconstruction": np.nan}
+    )
+    history.assign(rate=1e-3, images_per_second=4000.0).to_csv(place / "history.csv", index=False)
+    write_json(place / "manifest.json", manifest(run, float(loss[-1]), rng))
+    if task == "affnist":
+        t = np.arange(1, 21)
+        held_out = 1 - 0.3 * np.exp(-t / 3) - 0.02 - 0.004 * rng.random(20)
+        affine = held_out - (0.14 if "caps" in variant else 0.24) + 0.01 * rng.random(20)
+        columns = {"step": 48 * t, "held_out_accuracy": held_out, "affnist_accuracy": affine}
+        pd.DataFrame(columns).to_csv(place / "curve.csv", index=False)
+    if task == "two_digit":
+        epochs = np.arange(1, 6)
+        columns = {"step": 192 * epochs, "epoch": epochs}
+        for condition in ("56x28", "28x56"):
+            for metric in ("top2_accuracy", "both_above_half_accuracy"):
+                columns[f"{condition}.{metric}"] = np.clip(0.5 + 0.1 * epochs / 2 + 0.1 * rng.standard_normal(5), 0, 1)
+        pd.DataFrame(columns).to_csv(place / "curve.csv", index=False)
+    for condition, (images, metrics, frames, arrays) in CONDITIONS[task](variant, rng).items():
+        dataset = (
+            {"name": "affnist-synth", "badge": "affNIST-synth"}
+            if task == "affnist"
+            else {"name": "mnist", "badge": "MNIST"}
+        )
+        shown = {key: {"value": float(value), "unit": unit} for key, (value, unit) in metrics.items()}
+        write_json(
+            place / condition / "metrics.json",
+            {"schema": 1, "run": run, "condition": condition, "status": "done", "reason": None, "dataset": dataset,
+             "images": images, "digest": "e" * 64, "weights": "f" * 64, "seconds": 3.1, "metrics": shown},
+        )  # fmt: skip
+        for stem, frame in frames.items():
+            frame.to_csv(place / condition / f"{stem}.csv", index=False)
+        for stem, pictures in arrays.items():
+            np.savez_compressed(place / condition / f"{stem}.npz", **pictures)
+
+
+def manifest(run: dict[str, Any], loss: float, rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "schema": 1, "run": run, "status": "done", "reason": None, "digest": "b" * 64,
+        "digests": {
+            "config": config_digest(**run), "training_source": "c" * 64, "data": DATA_DIGEST, "plan": PLAN_DIGEST,
+        },
+        "config": {"variant": {"model": "capsnet"}, "training": {"batch": 128}, "task": {}, "dataset": "mnist"},
+        "resolved": {"precision": "float32", "precision_timings": {"float32": 0.07}, "threads": 1, "device": "cpu"},
+        "dataset": {"name": "mnist", "badge": "MNIST"}, "reductions": ["width 1/8"], "parameters": 123456, "steps": 960,
+        "final_loss": loss, "seconds": 40 + 5 * float(rng.random()), "peak_memory_mb": 812.0,
+        "started": "2026-11-20T16:00:00Z", "finished": "2026-11-20T16:00:41Z", "resumed": 0, "weights": "f" * 64,
+        "versions": {"capsbench": "0.1.0", "python": "3.11.7", "torch": "2.11.0", "numpy": "2.3.0"},
+        "machine": {"processor": "AMD EPYC", "cores": 2, "gpu": None, "driver": None, "cuda": None, "system": "Linux"},
+        "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
+    }  # fmt: skip
+
+
+def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
+    error = {"cnn": 2.4, "capsnet-r1": 2.1, "capsnet-r1-recon": 1.9, "capsnet-r3": 2.0}.get(variant, 1.7)
+    error += 0.15 * rng.standard_normal()
+    metrics = {"error": (error, "%"), "correct": (round(10_000 - 100 * error), "images")}
+    arrays: Arrays = {"predictions": {"labels": np.arange(10, dtype=np.uint8), "scores": np.eye(10, dtype=np.float16)}}
+    if variant.endswith("recon"):
+        labels = np.array([*range(10), 4, 7, 3, 9, 5], dtype=np.uint8)
+        predicted = np.array([*range(10), 9, 1, 5, 4, 6], dtype=np.uint8)
+        images = np.stack([glyph(int(d), shift=(int(rng.integers(-2, 3)), int(rng.integers(-2, 3)))) for d in labels])
+        drawn = np.stack([glyph(int(d), blur=1.6) for d in predicted])
+        arrays["reconstructions"] = {
+            "images": images,
+            "reconstructions": drawn,
+            "labels": labels,
+            "predicted": predicted,
+        }
+        offsets = np.linspace(-0.25, 0.25, 11)
+        grid = np.stack([[[_bent(d, k, o) for o in offsets] for k in range(16)] for d in (3, 5, 8)])
+        arrays["perturbations"] = {"grid": grid, "labels": np.array([3, 5, 8], dtype=np.uint8), "offsets": offsets}
+    return {"test": (10_000, metrics, {}, arrays)}
+
+
+def _bent(digit: int, dimension: int, offset: float) -> np.ndarray:
+    """The digit under a small affine change that depends on the dimension."""
+    direction = np.array([np.sin(dimension), np.cos(dimension), np.sin(2 * dimension), np.cos(3 * dimension)])
+    matrix = np.eye(2) + (offset * direction).reshape(2, 2)
+    centre = np.array([13.5, 13.5])
+    bent = ndimage.affine_transform(glyph(digit, blur=1.2).astype(float), matrix, centre - matrix @ centre, order=1)
+    return np.clip(bent, 0, 255).astype(np.uint8)
+
+
+def affnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
+    base = 78.0 if "caps" in variant else 66.0
+    rows = []
+    grids = {"rotation": (-20, 20), "shear": (-0.2, 0.2), "scale": (0.8, 1.2), "translation": (-6, 6)}
+    for factor, (low, high) in grids.items():
+        for value in np.linspace(low, high, 7):
+            bend = abs(value - (low + high) / 2) / (high - low) * 2
+            rows.append((factor, value, (base + 20 - 30 * bend**2 + rng.standard_normal()) / 100, 500))
+    frames = {"factors": pd.DataFrame(rows, columns=["factor", "value", "accuracy", "images"])}
+    matched = {"accuracy": (base + rng.standard_normal(), "%"), "held_out_accuracy": (95.0, "%")}
+    converged = {"accuracy": (base + 4 + rng.standard_normal(), "%")}
+    return {"matched": (320_000, matched, {}, {}), "converged": (320_000, converged, frames, {})}
+
+
+def multimnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
+    error = 9.0 if "cnn" in variant else 6.5
+    metrics = {"error": (error + 0.3 * rng.standard_normal(), "%"), "half_credit_error": (error / 2, "%")}
+    rows = []
+    for k in range(5):
+        rows.append((0.2 * k, 0.2 * k + 0.2, 400, "error", error * (0.5 + 0.3 * k)))
+        if "caps" in variant:
+            rows.append((0.2 * k, 0.2 * k + 0.2, 400, "ssim_true", 0.85 - 0.06 * k + 0.01 * rng.random()))
+    frames = {"overlap": pd.DataFrame(rows, columns=["overlap_low", "overlap_high", "pairs", "metric", "value"])}
+    arrays: Arrays = {}
+    if "caps" in variant:
+        drawn = {"mse": (0.02, ""), "psnr": (18.0, "dB"), "ssim": (0.72, ""), "dice": (0.81, ""), "iou": (0.7, "")}
+        for name, (value, unit) in drawn.items():
+            metrics[f"{name}_true"] = (value * (1 + 0.02 * rng.standard_normal()), unit)
+            metrics[f"baseline_{name}_true"] = (value * 0.8, unit)
+        arrays["segmentation"] = pairs(rng)
+    return {"test": (2_000, metrics, frames, arrays)}
+
+
+def pairs(rng: np.random.Generator, n: int = 10) -> dict[str, np.ndarray]:
+    labels = np.stack([rng.permutation(10)[:2] for _ in range(n)]).astype(np.uint8)  # [n, 2]
+    predicted = labels.copy()
+    predicted[n // 2 :, 1] = (labels[n // 2 :, 1] + 1 + (labels[n // 2 :, 1] + 1 == labels[n // 2 :, 0])) % 10
+    shifts = rng.integers(-4, 5, (n, 2, 2))
+    alone = np.stack([[glyph(int(labels[i, k]), 36, tuple(shifts[i, k])) for k in (0, 1)] for i in range(n)])
+    decoded = np.stack([[glyph(int(predicted[i, k]), 36, tuple(shifts[i, k]), 1.5) for k in (0, 1)] for i in range(n)])
+    absent_class = np.array([next(c for c in range(10) if c not in labels[i]) for i in range(n)], dtype=np.uint8)
+    absent = np.stack([glyph(int(c), 36, blur=4.0) // 3 for c in absent_class])
+    merged = np.clip(alone.astype(int).sum(axis=1), 0, 255).astype(np.uint8)  # [n, 36, 36]
+    return {
+        "merged": merged, "digits": alone, "reconstructions": decoded, "labels": labels, "predicted": predicted,
+        "absent": absent, "absent_class": absent_class,
+    }  # fmt: skip
+
+
+def two_digit(variant: str, rng: np.random.Generator) -> dict[str, Any]:
+    base = {"two-digit-average-mlp": 41.0, "two-digit-uniform": 85.0}.get(variant, 93.0)
+    return {
+        condition: (
+            10_000,
+            {
+                "top2_accuracy": (base - fall + 2 * rng.standard_normal(), "%"),
+                "both_above_half_accuracy": (
+                    base * (0.3 if base < 50 else 0.98) - fall + 2 * rng.standard_normal(),
+                    "%",
+                ),
+            },
+            {},
+            {},
+        )
+        for condition, fall in (("56x28", 0), ("28x56", 2))
+    }
+
+
+CONDITIONS = {"mnist": mnist, "affnist": affnist, "multimnist": multimnist, "two_digit": two_digit}
