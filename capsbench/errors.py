@@ -31,7 +31,7 @@ class ResourceError(CapsbenchError):
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """`; did you mean 'capsnet-r3'?` for the known word nearest to `word`, or the list of known words if none is near."""
+    """`; did you mean 'capsnet-r3'?` for the known word nearest to `word`, or the known words if none is near."""
     names = sorted(str(name) for name in known)
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     if close:

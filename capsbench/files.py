@@ -42,5 +42,5 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`. Raises ValueError (json.JSONDecodeError) on a truncated file, FileNotFoundError if missing."""
+    """The JSON value in `path`. Raises ValueError on a truncated file, FileNotFoundError if there is none."""
     return json.loads(path.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 """What the Snakefile asks: which data, which cells, which files. It writes the inputs that make Snakemake's jobs stale.
 
-A cell's `spec` files hold the digests that decide whether its training or evaluation is up to date. They are rewritten
-only when their content changes, or when a cell that Snakemake believes done is not: then Snakemake runs the job, and the
-job asks the manifests and does what is missing.
+A cell's spec files hold the digests that decide whether its training or evaluation is up to date. They are rewritten
+only when their content changes, or touched when a cell that Snakemake believes done is not: then Snakemake runs the
+job, and the job asks the manifests and does what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from capsbench.plan.done import evaluation_source, is_done, run_digests
 from capsbench.plan.load import read_yaml
 from capsbench.plan.runs import Cell, House
 from capsbench.provenance import source_digest as digest_of_source
-
 
 STAND_IN = "CAPSBENCH_STAND_IN"  # 1: this process tree has found that MNIST cannot be had; ask no mirror again
 

@@ -97,9 +97,10 @@ NOT_SOURCE = ("capsbench.plan", "capsbench.provenance", "capsbench.files", "caps
 
 
 def source_digest(roots: Iterable[str], outside: Iterable[Path] = ()) -> str:
-    """Digest of the source that `roots` (modules of capsbench) import, directly or through others, and of files `outside`.
+    """Digest of the source that `roots` (modules of capsbench) import, directly or not, and of files `outside`.
 
-    Comments, docstrings and layout do not count, nor do the modules of NOT_SOURCE. A module outside this closure can change without changing the digest.
+    Comments, docstrings and layout do not count, nor do the modules of NOT_SOURCE. A module outside this closure can
+    change without changing the digest.
     """
     files: dict[str, str] = {}
     waiting = list(roots)

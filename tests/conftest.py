@@ -20,13 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-@pytest.fixture()
+@pytest.fixture
 def repository() -> Path:
     """The clone that the tests stand in."""
     return REPOSITORY
 
 
-@pytest.fixture()
+@pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty results root."""
     root = tmp_path / "results"
@@ -34,7 +34,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.fixture()
+@pytest.fixture
 def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """No folder is named, the cache is empty, and the mirrors are not asked: the digits stand in at once."""
     monkeypatch.delenv("CAPSBENCH_DATA", raising=False)

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from capsbench import __version__
 from capsbench.errors import CapsbenchError
-from capsbench.plan import Cell, House, load_variants
 from capsbench.pipeline import dataset_record, open_house
+from capsbench.plan import Cell, House, load_variants
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False, soft_wrap=True)

@@ -90,14 +90,15 @@ def _train(
             with event_writer(folder if tensorboard else None) as write, _progress(console, cell, seed) as show:
 
                 def both(step: int, steps: int, loss: float | None, speed: float) -> None:
-                    show(step, steps, loss, speed)  # noqa: B023  (called before the next turn)
-                    write(step, loss, speed)  # noqa: B023
+                    show(step, steps, loss, speed)
+                    write(step, loss, speed)
 
                 manifest = train_run(setting, seed, both, precisions[cell.label])
             manifests.append(manifest)
             console.print(
                 f"{cell.label} seed {seed}: {manifest['status']} after {manifest['steps']:,} steps "
-                f"in {manifest['seconds']:.0f} s ({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
+                f"in {manifest['seconds']:.0f} s "
+                f"({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
             )
     return manifests
 

@@ -47,7 +47,7 @@ def evaluate_run(
         DataError: the weights are truncated or altered, or there is too little data.
     """
     folder = house.run_folder(cell, seed)
-    model = load_model(house, cell, folder / "weights.safetensors").to(device, memory_format=torch.channels_last)
+    model = load_model(house, cell, folder / "weights.safetensors").to(device).to(memory_format=torch.channels_last)
     started = time.perf_counter()
     task = importlib.import_module(f"capsbench.evaluation.{cell.task}")
     with torch.inference_mode():

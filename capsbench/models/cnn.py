@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ class Cnn(nn.Module):
             channels = width
             side = (side if spec.padding == "same" else side - kernel + 1) // pool
         widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]
-        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.classes = nn.Linear(widths[-1], CLASSES)
 
     def features(self, images: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -24,7 +25,7 @@ class Decoder(nn.Module):
         self.mask = mask
         self.image_size = image_size
         widths = [classes * dim if mask == "class" else dim, *hidden, image_size**2]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
 
     def forward(self, poses: Tensor, classes: Tensor) -> Tensor:
         """Draw one class of each image.

@@ -5,6 +5,7 @@ All of them take images of any size: trained on one digit, 28x28, they are shown
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ class TwoDigit(nn.Module):
             nn.init.xavier_uniform_(self.capsules.weight[0].view(CLASSES * d, spec.dim))
         else:
             widths = [d, *spec.dense]
-            self.dense = nn.ModuleList(nn.Linear(m, n) for m, n in zip(widths[:-1], widths[1:], strict=True))
+            self.dense = nn.ModuleList(nn.Linear(m, n) for m, n in itertools.pairwise(widths))
             self.classes = nn.Linear(widths[-1], CLASSES)
 
     def trunk(self, images: Tensor) -> Tensor:
@@ -56,7 +57,8 @@ class TwoDigit(nn.Module):
             if self.spec.head == "capsules":
                 routed = self.capsules(x.flatten(2).transpose(1, 2), iterations, trace)  # children [B, h*w, 128]
                 return Output(routed.scores, routed.poses, routed.couplings, routed.trace)
-            pooled = {"average": x.mean, "sum": x.sum, "max": x.amax}[self.spec.pooling]((2, 3))  # [B, 128]
+            pool = {"average": torch.mean, "sum": torch.sum, "max": torch.amax}[self.spec.pooling]
+            pooled: Tensor = pool(x, (2, 3))  # type: ignore[operator]  # [B, 128]
             for layer in self.dense:
                 pooled = F.relu(layer(pooled))  # [B, 128]
             logits = self.classes(pooled)  # [B, 10]

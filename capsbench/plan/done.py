@@ -1,4 +1,4 @@
-"""When a run is done: its manifest carries the digest of config, training source and data. Modification times decide nothing."""
+"""When a run is done: its manifest has the digest of config, training source and data. No modification time decides."""
 
 from __future__ import annotations
 

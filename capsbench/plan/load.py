@@ -57,7 +57,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} cannot be read: {error}.") from None
     try:
-        value = yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
+        value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -181,6 +181,11 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     for task_name, task in plan.tasks.given().items():
         if len(set(task.variants)) != len(task.variants):
             raise PlanError(f"{path}: tasks.{task_name}.variants names a variant twice.")
+        if foreign := [variant for variant in task.widths if variant not in task.variants]:
+            raise PlanError(
+                f"{path}: tasks.{task_name}.widths: {foreign[0]!r} is not among the variants"
+                f"{nearest(foreign[0], task.variants)}"
+            )
         if task.training.epochs is not None and task.training.steps is not None:
             raise PlanError(f"{path}: tasks.{task_name}.training must say either epochs or steps, and not both.")
         for variant in task.variants:

@@ -109,8 +109,8 @@ class House:
                 task = task.model_copy(
                     update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value}
                 )
-            width = task.width or self.plan.width
             for variant in task.variants:
+                width = task.widths.get(variant) or task.width or self.plan.width
                 training = self.plan.training_for(task, self.trainings.get(variant))
                 if (training.epochs is None) == (training.steps is None):
                     raise PlanError(
@@ -140,10 +140,15 @@ class House:
         if self.dataset == "uci-digits":
             words.append("UCI digits, not MNIST")
         if cell.width != 1:
-            words.append(f"width {_fraction(cell.width)}")
+            own = f" ({cell.variant})" if cell.variant in cell.options.widths else ""
+            words.append(f"width {_fraction(cell.width)}{own}")
         if self.plan.budget == "reduced":
             training = cell.training
-            length = f"{training.epochs:g} epoch{'s' * (training.epochs != 1)}" if training.epochs else f"{training.steps:,} steps"
+            length = (
+                f"{training.epochs:g} epoch{'s' * (training.epochs != 1)}"
+                if training.epochs
+                else f"{training.steps:,} steps"
+            )
             paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
             words.append(f"{length}{paper}")
         if len(cell.seeds) < PAPER_SEEDS:

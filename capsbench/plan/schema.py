@@ -62,7 +62,7 @@ class Plan(Strict):
     uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
     width: Annotated[float, Field(gt=0, le=1)] = 1.0
     training: Training
-    variants: dict[str, dict[str, Any]] = {}  # variants of this plan alone: `base` and what differs
+    variants: dict[str, dict[str, Any]] = Field(default={})  # variants of this plan alone: `base` and what differs
     tasks: TaskPlans
 
     @field_validator("name")
@@ -92,7 +92,8 @@ class Plan(Strict):
             )
         if self.budget == "authors" and (training.steps != PUBLISHED_STEPS or training.decay_period != "published"):
             raise ValueError(
-                f"budget 'authors' means steps: {PUBLISHED_STEPS} and decay_period: published; call anything else 'reduced'"
+                f"budget 'authors' means steps: {PUBLISHED_STEPS} and decay_period: published; "
+                f"call anything else 'reduced'"
             )
         return self
 

@@ -44,7 +44,8 @@ class TaskPlan(Strict):
 
     variants: Names
     seeds: Seeds | None = None
-    width: Annotated[float, Field(gt=0, le=1)] | None = None
+    width: Annotated[float, Field(gt=0, le=1)] | None = None  # in the place of the plan's
+    widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()
     train_images: PositiveInt | None = None  # the first so many training digits; all when not said
     train_per_class: PositiveInt | None = None  # so many training digits of each class
@@ -56,7 +57,7 @@ class TaskPlan(Strict):
 
     def evaluation_options(self) -> dict[str, Any]:
         """The options that only evaluation reads."""
-        training_side = {"variants", "seeds", "width", "training", *self.TRAINING}
+        training_side = {"variants", "seeds", "width", "widths", "training", *self.TRAINING}
         return {key: value for key, value in self.model_dump().items() if key not in training_side}
 
     def reductions(self) -> list[str]:
@@ -108,6 +109,7 @@ class AffnistTask(TaskPlan):
     factor_images: PositiveInt = 10_000  # images at each point of the one-factor curves
 
     def reductions(self) -> list[str]:
+        """Those of every task, and this one's own."""
         words = super().reductions()
         if self.matched_at != 0.9922:
             words.append(f"matched at {self.matched_at:.2%} in the place of 99.22%")
@@ -135,6 +137,7 @@ class MultimnistTask(TaskPlan):
     segmentation_pairs: PositiveInt = 10_000
 
     def reductions(self) -> list[str]:
+        """Those of every task, and this one's own."""
         words = super().reductions()
         if self.train_pairs < 60_000_000:
             words.append(f"{self.train_pairs:,} of 60,000,000 training pairs")
@@ -155,6 +158,7 @@ class TwoDigitTask(TaskPlan):
     last_epochs: PositiveInt = 5  # the CNN's figure swings between epochs: the mean of the last ones is reported
 
     def reductions(self) -> list[str]:
+        """Those of every task, and this one's own."""
         words = super().reductions()
         if self.pairs < 10_000:
             words.append(f"{self.pairs:,} of 10,000 test pairs")

@@ -89,9 +89,9 @@ class CapsNetSpec(Spec, RoutingOptions):
 
 
 class CnnSpec(Spec):
-    """A plain convolutional network: convolutions with ReLU (and pooling), then fully connected layers, then classes."""
+    """A plain convolutional network: convolutions with ReLU (and pooling), dense layers, classes."""
 
-    SCALED = ("channels", "dense")
+    SCALED = ("channels",)  # not the dense layers: dropout over two dozen features stops a narrow network from learning
 
     model: Literal["cnn"]
     loss: Loss = "cross-entropy"
@@ -124,7 +124,7 @@ class CnnSpec(Spec):
 
 
 class TwoDigitSpec(Spec, RoutingOptions):
-    """The two-digit transfer's models: one small trunk, then pooling and dense layers, or capsules with W shared by all."""
+    """The two-digit transfer's models: one small trunk, then pooling and dense layers, or capsules with one shared W."""
 
     SCALED = ("channels", "dense")
 

@@ -51,7 +51,7 @@ def device(name: str | None = None) -> Iterator[torch.device]:
 
 @contextlib.contextmanager
 def _one_gpu(numbers: list[int]) -> Iterator[int]:
-    """Lock one GPU for this process, so that cells spread over GPUs and never meet on one. The kernel frees a dead lock."""
+    """Lock one GPU for this process: cells spread over GPUs and never meet on one. A dead process's lock is free."""
     folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

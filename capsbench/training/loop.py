@@ -1,8 +1,9 @@
-"""The training loop of one run: steps, history, checkpoints, probes; stopped anywhere, it goes on with the same bits."""
+"""The training loop of one run: steps, history, checkpoints, probes. Stopped anywhere, it ends in the same bits."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from capsbench.errors import ResourceError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_text
 from capsbench.plan.schema import Training
 from capsbench.training.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, training_tensors
@@ -22,7 +23,15 @@ from capsbench.training.schedule import rate_at
 from capsbench.training.step import PARTS, Step
 
 ROWS = 200  # of history.csv, about: every reading waits for the device
-CHECKPOINT_SECONDS = 60.0
+
+
+def checkpoint_seconds() -> float:
+    """Seconds between checkpoints: CAPSBENCH_CHECKPOINT_SECONDS, else 60. A machine's matter: it changes no bit."""
+    said = os.environ.get("CAPSBENCH_CHECKPOINT_SECONDS", "60")
+    try:
+        return float(said)
+    except ValueError:
+        raise CapsbenchError(f"CAPSBENCH_CHECKPOINT_SECONDS is {said!r}, not a number of seconds.") from None
 
 
 class Diverged(Exception):
@@ -44,8 +53,8 @@ class Probe(Protocol):
 class Progress(Protocol):
     """Whoever shows how far a run is."""
 
-    def __call__(self, step: int, steps: int, loss: float | None, images_per_second: float) -> None:
-        """After each step; `loss` only when it was read."""
+    def __call__(self, step: int, steps: int, loss: float | None, speed: float, /) -> None:
+        """After each step; `loss` only when it was read, `speed` in images a second."""
         ...
 
 
@@ -116,14 +125,15 @@ class Loop:
         """Train to the end; returns the last loss read (a mean over the last steps of the history).
 
         Raises:
-            Diverged: the loss is not finite. ResourceError: a signal came, or a file could not be written; what was done
-            is saved.
+            Diverged: the loss is not finite.
+            ResourceError: a signal came (what was done is saved), or a file could not be written.
         """
         done = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
         if done == 0 and self.probe and self.probe.due(0, self.steps):
             self._measure(0)
         first, since = done, int(self.history[-1]["step"]) if self.history else 0
         started = saved = read = time.perf_counter()
+        interval = checkpoint_seconds()
         aside = 0.0  # seconds of probes since the last reading: not training
         with StopSignal() as stop:
             while done < self.steps:
@@ -142,7 +152,7 @@ class Loop:
                     aside += time.perf_counter()
                 now = time.perf_counter()
                 progress(done, self.steps, loss, (done - first) * self.training.batch / max(now - started, 1e-9))
-                if stop.name or (now - saved > CHECKPOINT_SECONDS and done < self.steps):
+                if stop.name or (now - saved > interval and done < self.steps):
                     self.save(done, self.seconds_before + now - started)
                     saved = time.perf_counter()
                 if stop.name:
@@ -192,4 +202,5 @@ class Loop:
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists() or path.stat().st_size <= 1:
         return []
-    return pd.read_csv(path, float_precision="round_trip").to_dict("records")
+    rows = pd.read_csv(path, float_precision="round_trip").to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in rows]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from capsbench.plan.variants import Spec
 
-# Beside the margin loss summed over classes. `official`: the authors' code halves that loss and averages it over the ten
-# classes but not the reconstruction, which makes the reconstruction weigh 20 times the paper's 0.0005.
+# Beside the margin loss summed over classes. `official`: the authors' code halves that loss and averages it over the
+# ten classes, but not the reconstruction, which then weighs 20 times the paper's 0.0005.
 RECONSTRUCTION_WEIGHT = {"none": 0.0, "paper": 0.0005, "official": 0.01}
 
 

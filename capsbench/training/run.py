@@ -80,7 +80,9 @@ def new_model(setting: Setting, seed: int) -> nn.Module:
     torch.manual_seed(torch_seed(seed, "weights"))
     cell = setting.cell
     folder = setting.house.path.parent
-    return build_model(cell.spec, cell.options.IMAGE[0], folder).to(setting.device, memory_format=torch.channels_last)
+    return (
+        build_model(cell.spec, cell.options.IMAGE[0], folder).to(setting.device).to(memory_format=torch.channels_last)
+    )
 
 
 def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float] | None]:

@@ -13,9 +13,9 @@ def rate_at(step: int, steps: int, training: Training) -> float:
     `scaled` shrinks the period with the run's length, so that a short run ends at the rate where the published 300k
     steps end; a period that is a number is taken as it is.
     """
-    period = training.decay_period
-    if period == "scaled":
-        period = max(1.0, PUBLISHED_PERIOD * steps / PUBLISHED_STEPS)
-    elif period == "published":
-        period = PUBLISHED_PERIOD
+    said = training.decay_period
+    if said == "scaled":
+        period = PUBLISHED_PERIOD * steps / PUBLISHED_STEPS
+    else:
+        period = PUBLISHED_PERIOD if said == "published" else said
     return max(training.rate * training.decay ** (step / period), training.floor)

@@ -47,7 +47,7 @@ class Step:
             drawing = torch.zeros_like(classification)
             if weight:
                 for n in range(batch.labels.shape[1]):  # the decoder runs once for each digit (section 6)
-                    drawn = self.model.reconstruct(output.poses, batch.labels[:, n])  # [B, H, W]
+                    drawn = self.model.reconstruct(output.poses, batch.labels[:, n])  # type: ignore[operator]  # [B, H, W]
                     drawing = drawing + reconstruction_loss(drawn, batch.digits[:, n]).mean()
         return torch.stack([classification + weight * drawing, classification, drawing])
 

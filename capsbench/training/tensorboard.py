@@ -14,7 +14,7 @@ Write = Callable[[int, float | None, float], None]
 
 @contextmanager
 def event_writer(folder: Path | None) -> Iterator[Write]:
-    """A function that writes (step, loss, images a second) to `folder`/tensorboard; one that does nothing without a folder.
+    """A function that writes (step, loss, images a second) to `folder`/tensorboard; without a folder it does nothing.
 
     Raises:
         CapsbenchError: TensorBoard is not installed.

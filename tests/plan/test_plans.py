@@ -29,7 +29,7 @@ tasks:
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def plan(tmp_path: Path):
     def write(*replacements: tuple[str, str], text: str = PLAN) -> Path:
         for old, new in replacements:

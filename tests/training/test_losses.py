@@ -1,0 +1,90 @@
+"""Losses on values computed by hand, and the schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from capsbench.plan import load_variants
+from capsbench.plan.schema import Training
+from capsbench.training.losses import (
+    RECONSTRUCTION_WEIGHT,
+    classification_loss,
+    margin_loss,
+    multi_hot,
+    reconstruction_loss,
+)
+from capsbench.training.schedule import rate_at
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_margin_loss_by_hand(dtype: torch.dtype) -> None:
+    lengths = torch.tensor([[0.95, 0.05, 0.30], [0.50, 0.90, 0.10]], dtype=dtype)
+    targets = torch.tensor([[1, 0, 0], [1, 0, 1]])
+    # row 1: present 0 (0.95 > 0.9); absent 0 and 0.5 * 0.2^2; row 2: 0.4^2 + 0.8^2 present, 0.5 * 0.8^2 absent
+    expected = torch.tensor([0.5 * 0.04, 0.16 + 0.64 + 0.5 * 0.64], dtype=dtype)
+    torch.testing.assert_close(margin_loss(lengths, targets), expected)
+    assert margin_loss(lengths, targets).dtype == dtype
+
+
+def test_margin_loss_s_margins_and_weight_are_arguments() -> None:
+    lengths, targets = torch.tensor([[0.5, 0.5]]), torch.tensor([[1, 0]])
+    value = margin_loss(lengths, targets, positive=0.8, negative=0.2, down_weight=0.25)
+    torch.testing.assert_close(value, torch.tensor([0.3**2 + 0.25 * 0.3**2]))
+
+
+def test_margin_loss_is_squared_and_summed_over_classes() -> None:
+    lengths = torch.rand(7, 10, dtype=torch.float64)
+    targets = multi_hot(torch.arange(7)[:, None])
+    by_hand = np.zeros(7)
+    for b in range(7):
+        for k in range(10):
+            length = lengths[b, k].item()
+            by_hand[b] += max(0, 0.9 - length) ** 2 if k == b else 0.5 * max(0, length - 0.1) ** 2
+    np.testing.assert_allclose(margin_loss(lengths, targets).numpy(), by_hand, rtol=1e-12)
+
+
+def test_reconstruction_is_a_sum_not_a_mean() -> None:
+    drawn, digits = torch.full((2, 28, 28), 0.5), torch.zeros(2, 28, 28)
+    torch.testing.assert_close(reconstruction_loss(drawn, digits), torch.full((2,), 784 * 0.25))
+    assert RECONSTRUCTION_WEIGHT == {"none": 0.0, "paper": 0.0005, "official": 20 * 0.0005}
+
+
+def test_the_authors_weight_is_twenty_times_the_paper_s() -> None:
+    """Their margin loss has a factor 0.5 and a mean over ten classes, their reconstruction has neither."""
+    lengths, targets = torch.rand(4, 10), multi_hot(torch.arange(4)[:, None])
+    theirs = 0.5 * margin_loss(lengths, targets).mean() / 10
+    ratio = (0.0005 / theirs) / (RECONSTRUCTION_WEIGHT["official"] / margin_loss(lengths, targets).mean())
+    torch.testing.assert_close(ratio, torch.tensor(1.0))
+
+
+def test_two_digits_are_two_ones() -> None:
+    assert multi_hot(torch.tensor([[3, 8], [0, 9]])).nonzero().tolist() == [[0, 3], [0, 8], [1, 0], [1, 9]]
+
+
+def test_cross_entropies_are_torch_s() -> None:
+    logits, labels = torch.randn(5, 10), torch.randint(0, 10, (5, 1))
+    spec = load_variants()["cnn"]
+    expected = torch.nn.functional.cross_entropy(logits, labels[:, 0], reduction="none")
+    torch.testing.assert_close(classification_loss(spec, logits, labels), expected)
+    pairs = torch.tensor([[1, 2]] * 5)
+    sigmoid = classification_loss(load_variants()["multimnist-cnn"], logits, pairs)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, multi_hot(pairs), reduction="none").sum(1)
+    torch.testing.assert_close(sigmoid, expected)
+
+
+def test_the_published_decay() -> None:
+    training = Training(steps=300_000, decay_period=2000)
+    assert rate_at(0, 300_000, training) == 1e-3
+    assert rate_at(2000, 300_000, training) == pytest.approx(0.96e-3)
+    assert rate_at(299_999, 300_000, training) == pytest.approx(2.2e-6, rel=0.01)
+    assert rate_at(10**7, 10**7, training) == 1e-6
+
+
+def test_a_short_run_s_scaled_decay_ends_where_the_published_one_ends() -> None:
+    scaled = Training(epochs=100.0, decay_period="scaled")
+    published = Training(steps=300_000, decay_period=2000)
+    for share in (0.0, 0.25, 0.5, 1.0):
+        ours = rate_at(round(share * 46_875), 46_875, scaled)
+        assert ours == pytest.approx(rate_at(round(share * 300_000), 300_000, published), rel=1e-3)

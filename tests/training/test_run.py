@@ -1,0 +1,167 @@
+"""Runs as processes: the same bits twice, stopped anywhere and gone on with, failed runs as results."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from capsbench.training.checkpoint import read_tensors, tensor_digest
+
+
+def bits(folder) -> str:
+    return tensor_digest(read_tensors(folder / "weights.safetensors").tensors)
+
+
+def wait_for(path, process, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert path.exists(), process.communicate()[0] if process.poll() is not None else "too slow"
+
+
+@pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn"])  # cnn: dropout draws random numbers in every step
+def test_killed_twice_and_gone_on_with_ends_in_the_same_bits(tiny, variant: str) -> None:
+    plan = tiny.plan(variant, steps=120)
+    code, said = tiny.run("straight", "train", plan, "--seed", 0)
+    assert code == 0, said
+    folder = tiny.run_folder("stopped", variant)
+    for _ in range(2):
+        process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05")
+        (folder / "checkpoint" / "previous.safetensors").unlink(missing_ok=True)
+        wait_for(folder / "checkpoint" / "previous.safetensors", process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (folder / "manifest.json").exists()
+    code, said = tiny.run("stopped", "train", plan, "--seed", 0)
+    assert code == 0
+    assert "going on after step" in said
+    assert bits(folder) == bits(tiny.run_folder("straight", variant))
+    assert json.loads((folder / "manifest.json").read_text())["resumed"] >= 2
+    rows = [line.rsplit(",", 1)[0] for line in (folder / "history.csv").read_text().splitlines()]  # but images a second
+    assert rows == [
+        line.rsplit(",", 1)[0]
+        for line in (tiny.run_folder("straight", variant) / "history.csv").read_text().splitlines()
+    ]
+
+
+def test_sigterm_saves_and_says_so(tiny) -> None:
+    plan = tiny.plan(steps=100_000)
+    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.2")
+    folder = tiny.run_folder("stopped")
+    wait_for(folder / "checkpoint" / "last.safetensors", process)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - asked < 10
+    assert process.returncode == 4
+    assert "stopped by SIGTERM, saved after step" in said
+    assert "Traceback" not in said
+    saved = read_tensors(folder / "checkpoint" / "last.safetensors").meta["step"]
+    assert f"saved after step {saved} of" in said
+
+
+def test_seeds_differ_and_runs_repeat(tiny) -> None:
+    plan = tiny.plan(steps=10)
+    assert tiny.run("first", "train", plan)[0] == 0
+    assert tiny.run("second", "train", plan, "--seed", 1)[0] == 0
+    assert bits(tiny.run_folder("first", seed=1)) == bits(tiny.run_folder("second", seed=1))
+    assert bits(tiny.run_folder("first", seed=0)) != bits(tiny.run_folder("first", seed=1))
+
+
+def test_an_altered_checkpoint_is_passed_over_aloud(tiny) -> None:
+    plan = tiny.plan(steps=150)
+    tiny.run("straight", "train", plan, "--seed", 0)
+    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05")
+    folder = tiny.run_folder("stopped")
+    wait_for(folder / "checkpoint" / "previous.safetensors", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    last = folder / "checkpoint" / "last.safetensors"
+    if not last.exists():  # killed between two renames
+        (folder / "checkpoint" / "next.safetensors").rename(last)
+    content = bytearray(last.read_bytes())
+    content[-100] ^= 1
+    last.write_bytes(content)
+    code, said = tiny.run("stopped", "train", plan, "--seed", 0)
+    assert code == 0
+    assert "has been altered" in said
+    assert bits(folder) == bits(tiny.run_folder("straight"))
+
+
+def test_a_loss_that_is_not_finite_is_a_result(tiny) -> None:
+    plan = tiny.plan("cnn", steps=40, rate=1e30)
+    code, said = tiny.run("results", "train", plan, "--seed", 0)
+    assert code == 0
+    manifest = json.loads((tiny.run_folder("results", "cnn") / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "not finite between steps" in manifest["reason"]
+    assert manifest["reason"] in said
+    code, said = tiny.run("results", "evaluate", plan, "--seed", 0)
+    assert code == 0
+    assert not (tiny.run_folder("results", "cnn") / "test").exists()
+
+
+def test_a_done_run_is_left_alone_and_an_edited_plan_trains_again(tiny) -> None:
+    plan = tiny.plan(steps=5)
+    tiny.run("results", "train", plan, "--seed", 0)
+    manifest = tiny.run_folder("results") / "manifest.json"
+    before = manifest.read_bytes()
+    code, said = tiny.run("results", "train", plan, "--seed", 0)
+    assert (code, manifest.read_bytes()) == (0, before)
+    assert "done already" in said
+    tiny.run("results", "train", tiny.plan(steps=6), "--seed", 0)
+    assert json.loads(manifest.read_text())["steps"] == 6
+
+
+def test_the_manifest_says_where_a_number_comes_from(tiny) -> None:
+    tiny.run("results", "train", tiny.plan(steps=5), "--seed", 0, "--threads", "2")
+    manifest = json.loads((tiny.run_folder("results") / "manifest.json").read_text())
+    assert manifest["resolved"] == {
+        "precision": "float32",
+        "precision_timings": None,
+        "threads": 2,
+        "device": "cpu",
+    }
+    assert manifest["dataset"] == {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
+    assert "UCI digits, not MNIST" in manifest["reductions"]
+    assert manifest["config"]["variant"]["iterations"] == 3
+    assert set(manifest["digests"]) == {"config", "training_source", "data", "plan"}
+    assert manifest["versions"]["torch"]
+    assert manifest["machine"]["gpu"] is None or isinstance(manifest["machine"]["gpu"], str)
+    assert manifest["peak_memory_mb"] > 50
+    assert manifest["seconds"] > 0
+
+
+def test_precision_auto_is_timed_recorded_and_shared_by_a_cell(tiny) -> None:
+    plan = tiny.plan(steps=4)
+    plan.write_text(plan.read_text().replace(", precision: float32", ""))
+    assert tiny.run("results", "train", plan)[0] == 0
+    resolved = [
+        json.loads((tiny.run_folder("results", seed=s) / "manifest.json").read_text())["resolved"] for s in (0, 1)
+    ]
+    assert set(resolved[0]["precision_timings"]) == {"float32", "bf16"}
+    assert resolved[0]["precision"] in ("float32", "bf16")
+    assert resolved[0] == resolved[1]
+
+
+def test_bf16_trains_by_name(tiny) -> None:
+    plan = tiny.plan(steps=4)
+    plan.write_text(plan.read_text().replace("float32", "bf16"))
+    code, said = tiny.run("results", "train", plan, "--seed", 0)
+    assert code == 0, said
+    assert "(bf16, cpu)" in said
+
+
+def test_tensorboard_on_request(tiny) -> None:
+    tiny.run("results", "train", tiny.plan(steps=4), "--seed", 0, "--tensorboard")
+    assert list((tiny.run_folder("results") / "tensorboard").glob("events.*"))
+
+
+def test_a_device_that_is_not_there_is_a_sentence(tiny) -> None:
+    code, said = tiny.run("results", "train", tiny.plan(), "--device", "cuda:99")
+    assert code == 2
+    assert "There is no device 'cuda:99' here" in said
+    assert "Traceback" not in said
