@@ -6,7 +6,7 @@ loaded by name (`registry.py`), never imported from here, so that a run's digest
 
 from capsbench.routing.describe import Description, describe
 from capsbench.routing.functional import route
-from capsbench.routing.layer import RoutingLayer, build_routing
+from capsbench.routing.layer import RoutingLayer, build_routing, joined
 from capsbench.routing.parameters import BIAS, PRIOR, Parameter, trained
 from capsbench.routing.resolve import names, resolve
 from capsbench.routing.squash import SQUASH_KINDS, length, squash
@@ -23,6 +23,7 @@ __all__ = [
     "RoutingLayer",
     "build_routing",
     "describe",
+    "joined",
     "length",
     "names",
     "resolve",

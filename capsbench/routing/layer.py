@@ -75,7 +75,7 @@ class RoutingLayer(nn.Module):
             if votes.shape[0] > images:
                 parts = votes.split(images)
                 lower = [None] * len(parts) if children is None else children.split(images)
-                return _joined([self._call(*part, iterations, trace) for part in zip(parts, lower, strict=True)])
+                return joined([self._call(*part, iterations, trace) for part in zip(parts, lower, strict=True)])
         return self._call(votes, children, iterations, trace)
 
     def _call(self, votes: Tensor, children: Tensor | None, iterations: int | None, trace: bool) -> Routed:
@@ -123,8 +123,8 @@ def build_routing(
         raise RoutingError(f"routing {name!r}: {error}") from None
 
 
-def _joined(parts: list[Routed]) -> Routed:
-    """One result of the results for consecutive images."""
+def joined(parts: list[Routed]) -> Routed:
+    """One result of the results for consecutive images, for layers that make and route votes a few images at a time."""
     poses, couplings, scores = (torch.cat(tensors) for tensors in zip(*(part[:3] for part in parts), strict=True))
     traces = [part.trace for part in parts if part.trace is not None]
     trace = (

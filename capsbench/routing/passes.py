@@ -1,7 +1,7 @@
 """What the algorithms share: the passes of routing by agreement and their pieces.
 
 Inside a routing the inputs stand last, u_hat [B, J, D, I] and c, b [B, J, I]: both sums of a pass (over i for s_j, over
-D for the agreement) then run along contiguous memory, four times faster on a CPU than with the inputs in front.
+D for the agreement) then run along contiguous memory, in half the time on a CPU that other orders take.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Agreement = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def inputs_last(votes: Tensor) -> Tensor:
     """Votes [B, I, J, D] as contiguous [B, J, D, I]: one copy for all passes, none if they already lie so."""
-    return votes.permute(0, 2, 3, 1).contiguous()
+    u_hat = votes.permute(0, 2, 3, 1)
+    # From other layouts (a product over i leaves I first) two orderly copies take a quarter of one wild one's time.
+    return u_hat if u_hat.is_contiguous() else votes.contiguous().permute(0, 2, 3, 1).contiguous()
 
 
 def weighted_sum(c: Tensor, u_hat: Tensor) -> Tensor:
