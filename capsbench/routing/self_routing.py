@@ -13,24 +13,24 @@ from capsbench.routing.types import Pass, Routed
 
 
 @trained(
-    weight=Parameter(("inputs", "outputs", "child_dim")),
-    bias=Parameter(("inputs", "outputs")),
+    gate_weight=Parameter(("inputs", "outputs", "child_dim")),
+    gate_bias=Parameter(("inputs", "outputs")),
 )
 def self_routing(
     votes: Tensor,
     iterations: int = 1,
     *,
     children: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    gate_weight: Tensor | None = None,
+    gate_bias: Tensor | None = None,
     trace: bool = False,
 ) -> Routed:
     """Self-routing: a trained gate of each lower capsule decides where it goes, without agreement.
 
     Source: Hahn, Pyeon and Kim 2019.
 
-    votes [B, I, J, D], children [B, I, d]. c_i = softmax over the outputs of W_i u_i + b_i (`weight` [I, J, d], `bias`
-    [I, J]; zeros without them, as published at the start); with a_i = |u_i| the score is a_j = sum_i c_ij a_i / sum_i
+    votes [B, I, J, D], children [B, I, d]. c_i = softmax over the outputs of W_i u_i + b_i (`gate_weight` [I, J, d],
+    `gate_bias` [I, J]; zeros without them, as published at the start); with a_i = |u_i| the score is a_j = sum_i c_ij a_i / sum_i
     a_i, which sums to 1 over the outputs, for the negative log-likelihood of log a_j; the pose is the mean of the
     votes weighted by c_ij a_i, not squashed. `iterations` is accepted and ignored.
     Raises RoutingError without children.
@@ -39,10 +39,10 @@ def self_routing(
         raise RoutingError("it gates the lower capsules, so it needs them: give children=[B, I, d].")
     u_hat = inputs_last(votes)  # [B, J, D, I]
     b = u_hat.new_zeros(u_hat.shape[0], u_hat.shape[1], u_hat.shape[3])  # [B, J, I]
-    if weight is not None:
-        b = b + torch.einsum("bid,ijd->bji", children, weight)
-    if bias is not None:
-        b = b + bias.t()
+    if gate_weight is not None:
+        b = b + torch.einsum("bid,ijd->bji", children, gate_weight)
+    if gate_bias is not None:
+        b = b + gate_bias.t()
     c = normalise(b)  # [B, J, I]
     a = length(children).clamp_min(1e-12).unsqueeze(1)  # [B, 1, I]; all capsules silent: all count alike
     a_out = (c * a).sum(-1) / a.sum(-1)  # [B, J]

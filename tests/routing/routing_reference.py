@@ -222,12 +222,13 @@ def inverted_attention(u, child, iterations=2, *, gain=None, shift=None, head=No
 
 
 @per_image
-def self_routing(u, child, iterations=1, *, weight=None, bias=None):
+def self_routing(u, child, iterations=1, *, gate_weight=None, gate_bias=None):
     inputs, outputs, _ = u.shape
     b = np.zeros((inputs, outputs))
     for i in range(inputs):
         for j in range(outputs):
-            b[i, j] = (0 if weight is None else weight[i, j] @ child[i]) + (0 if bias is None else bias[i, j])
+            b[i, j] = 0 if gate_weight is None else gate_weight[i, j] @ child[i]
+            b[i, j] += 0 if gate_bias is None else gate_bias[i, j]
     c = couplings_of(b, "softmax")
     a = lengths(child)
     poses = np.stack([(c[:, j] * a) @ u[:, j] / (c[:, j] * a).sum() for j in range(outputs)])
