@@ -30,9 +30,9 @@ def self_routing(
     Source: Hahn, Pyeon and Kim 2019.
 
     votes [B, I, J, D], children [B, I, d]. c_i = softmax over the outputs of W_i u_i + b_i (`gate_weight` [I, J, d],
-    `gate_bias` [I, J]; zeros without them, as published at the start); with a_i = |u_i| the score is a_j = sum_i c_ij a_i / sum_i
-    a_i, which sums to 1 over the outputs, for the negative log-likelihood of log a_j; the pose is the mean of the
-    votes weighted by c_ij a_i, not squashed. `iterations` is accepted and ignored.
+    `gate_bias` [I, J]; zeros without them, as published at the start). With a_i = |u_i| the score is
+    a_j = sum_i c_ij a_i / sum_i a_i, which sums to 1 over the outputs, for the negative log-likelihood of log a_j; the
+    pose is the mean of the votes weighted by c_ij a_i, not squashed. `iterations` is accepted and ignored.
     Raises RoutingError without children.
     """
     if children is None:
