@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pandas as pd
+
 from capsbench.report.published import Published
 from capsbench.report.results import KINDS, Kind, Results
 from capsbench.report.tables import spec_for
@@ -16,6 +18,11 @@ def listing(words: Iterable[object]) -> str:
     """`a, b and c`."""
     names = [str(word) for word in words]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def counted(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def span(numbers: Iterable[int | None]) -> str:
@@ -39,15 +46,22 @@ def budget_words(results: Results) -> str:
 def data_words(results: Results, task: str) -> str:
     """Which data a task was scored on, and how many images."""
     frame = results.frame[results.frame["task"] == task]
-    images = span(int(count) for count in frame["images"].unique())
-    badge = str(frame["badge"].iloc[0]) if len(frame) else results.plan.dataset.badge
-    words = f"{badge}, {images} test images" if images else f"{badge}, nothing scored yet"
-    if task == "affnist" and len(frame):
-        if str(frame["dataset"].iloc[0]) == SYNTHETIC:
-            words += f" ({SYNTHETIC}: made here by seeded affine transforms, not the paper's test set)"
-        elif str(frame["dataset"].iloc[0]) == "affnist":
-            words += " (the official affNIST files)"
+    if not len(frame):
+        return f"{results.plan.dataset.badge}, nothing scored yet"
+    words = f"{frame['badge'].iloc[0]}, {_images(frame)} test images"
+    if task == "affnist":
+        official = str(frame["dataset"].iloc[0]) == "affnist"
+        words += " (the official files)" if official else " (made here by seeded transforms, not the paper's test set)"
     return words
+
+
+def _images(frame: pd.DataFrame) -> str:
+    """`10,000`, or `2,000 (matched) and 4,000 (converged)` where the conditions differ."""
+    found = frame.groupby("condition", sort=False)["images"]
+    counts = {str(condition): span(int(n) for n in images.unique()) for condition, images in found}
+    if len(set(counts.values())) == 1:
+        return next(iter(counts.values()))
+    return listing(f"{count} ({condition})" for condition, count in counts.items())
 
 
 def seeds_of(results: Results, task: str) -> list[int]:

@@ -130,7 +130,7 @@ def to_terminal(table: WideTable, width: int = 100) -> str:
         shown = _rich_table(table, dropped)
     title, *rest = table.caption
     if dropped:
-        names = ", ".join(table.columns[k].label for k in sorted(dropped) if table.columns[k].kind == "value")
+        names = "; ".join(table.columns[k].label for k in sorted(dropped) if table.columns[k].kind == "value")
         rest.append(f"Not shown here but in tables/{table.task}.md: {names}.")
     console.print(Text(one_line(title)))
     console.print(shown)

@@ -76,6 +76,7 @@ def write_html(
         sections=SECTIONS,
         budget=budget_words(results),
         counts=_counts(results),
+        seeds=sorted({run.seed for run in results.plan.runs}),
         tasks=[_task_view(results, task, published) for task in results.plan.tasks],
         figures=[(figure, _embedded(figure.png)) for figure in figures],
         not_drawn=not_drawn,

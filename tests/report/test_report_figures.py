@@ -37,7 +37,7 @@ def test_every_figure_is_drawn_in_both_formats_with_its_caption(spoiled: tuple[P
 
 def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
     for figure in spoiled[1].figures:
-        assert ("affNIST-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
+        assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
 def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:

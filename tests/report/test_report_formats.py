@@ -92,6 +92,6 @@ def test_terminal_leaves_out_columns_that_do_not_fit_and_says_so(healthy: Path) 
 
 def test_terminal_shows_every_task_with_its_caption(spoiled: tuple[Path, Report]) -> None:
     text = " ".join(format_tables_for_terminal(spoiled[0]).split())
-    for part in ("Test error on MNIST, last epoch", "affNIST-synth", "Budget: reduced", "failed or not matched"):
+    for part in ("Test error on MNIST, last epoch", "affnist-synth", "Budget: reduced", "failed or not matched"):
         assert part in text
     assert "0.25 (sd 0.005)" in text

@@ -98,8 +98,8 @@ def test_rows_are_in_the_plans_order(tmp_path: Path) -> None:
 def test_conditions_and_metrics_are_in_the_tasks_order(healthy: Path, published: Published) -> None:
     frame = csv_frame(long_table(collect(healthy), "multimnist", published))
     names = list(frame.loc[frame["variant"] == "capsnet-r3-recon", "metric"])
-    assert names[:3] == ["error", "half_credit_error", "mse_true"]
-    assert "baseline_ssim_true" in names
+    assert names[:3] == ["error", "half_credit_error", "ssim_true"]
+    assert "baseline_mse" in names
     frame = csv_frame(long_table(collect(healthy), "affnist", published))
     assert list(frame["condition"].unique()) == ["matched", "converged"]
 
@@ -126,7 +126,7 @@ def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path, pub
 def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path, published: Published) -> None:
     results = collect(healthy)
     words = " ".join(table_caption(results, "affnist", published))
-    for part in ("affNIST-synth, 320,000 test images", "not the paper's test set", "Budget: reduced", "width 1/8",
+    for part in ("affnist-synth, 320,000 test images", "not the paper's test set", "Budget: reduced", "width 1/8",
                  "Seeds: 0, 1 and 2", "960", "for orientation, not for comparison"):  # fmt: skip
         assert part in words
 
@@ -175,10 +175,10 @@ def test_a_task_without_a_spec_gets_a_plain_table(tmp_path: Path, published: Pub
 def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path, published: Published) -> None:
     path = toy.run_folder(folder, "multimnist", "capsnet-r3-recon", 1) / "test" / "metrics.json"
     metrics = json.loads(path.read_text())["metrics"]
-    toy.change_json(path, metrics=metrics | {"psnr_true": {"value": None, "unit": "dB"}})
+    toy.change_json(path, metrics=metrics | {"ssim_true": {"value": None, "unit": ""}})
     table = wide_table(collect(folder), "multimnist", published)
-    psnr = [column.label for column in table.columns].index("PSNR, dB")
-    texts = {wide.variant: wide.entries[psnr].text for wide in table.rows}
+    ssim = [column.label for column in table.columns].index("SSIM")
+    texts = {wide.variant: wide.entries[ssim].text for wide in table.rows}
     assert texts["capsnet-r3-recon"].endswith("(n = 2)")
     assert "n =" not in texts["capsnet-r1-recon"]
     assert texts["multimnist-cnn"] == "–"

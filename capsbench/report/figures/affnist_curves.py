@@ -25,7 +25,8 @@ def draw(results: Results, published: Published) -> Drawing:
     if not curves:
         raise NotDrawnError("no finished run of task affnist has a curve.csv")
     best = max(float(curve["held_out_accuracy"].max()) for found in curves.values() for curve in found)
-    left = 100 - SHOWN * max(100 - best, 0.4)
+    lowest = min(float(curve["held_out_accuracy"].min()) for found in curves.values() for curve in found)
+    left = max(lowest, 100 - SHOWN * max(100 - best, 0.4))
     figure = canvas(WIDTH, 4.0)
     axes = figure.subplots()
     for variant, found in curves.items():
@@ -59,8 +60,9 @@ def draw(results: Results, published: Published) -> Drawing:
     words = [
         "Each line is a seed, each small marker an evaluation during training, the large marker the end of training.",
         "Points further right are better trained, points further up carry more over to transformations never shown.",
-        f"The axis begins at {left:.3g} % held-out accuracy.",
     ]
+    if left > lowest:
+        words.append(f"Evaluations under {left:.3g} % held-out accuracy are not shown.")
     return Drawing(figure, "affNIST accuracy along training", " ".join(words + conditions_in_words(results, "affnist")))
 
 

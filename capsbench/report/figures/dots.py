@@ -33,8 +33,8 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
         if task in results.plan.tasks
         else []
     )
-    conditions = list(dict.fromkeys(row.cell.condition for row in rows if row.summary.n))
-    if not conditions:
+    conditions = list(dict.fromkeys(row.cell.condition for row in rows))
+    if not any(row.summary.n for row in rows):
         raise NotDrawnError(f"no finished run of task {task} has the metric {metric}")
     frame = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == metric)]
     variants = [name for name in results.plan.tasks[task] if any(row.cell.variant == name for row in rows)]
@@ -51,7 +51,7 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
     handles = [
         Line2D([], [], color=MEAN, marker="o", ms=6, lw=2, label="mean, 95 % interval"),
         Line2D([], [], color=MUTED, marker="|", ms=8, lw=0, label="a seed"),
-        Line2D([], [], color=PAPER, marker="D", ms=5.5, mfc="white", mew=1.4, lw=0, label="the paper's figure"),
+        Line2D([], [], color=PAPER, marker="D", ms=5.5, mfc="white", mew=1.4, lw=0, label="the paper's value"),
     ]
     with_paper = any(row.paper is not None for row in rows)
     figure.legend(handles=handles[: 3 if with_paper else 2], loc="outside upper left", ncols=3, fontsize=8.5)
@@ -60,7 +60,7 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
         "an arrow: the interval goes on beyond the panel.",
     ]
     if with_paper:
-        words.append("Diamond: the paper's figure, its bar one standard deviation where the paper gives it.")
+        words.append("Diamond: the paper's value, its bar one standard deviation where the paper gives it.")
         if not is_comparable(results, task):
             words.append("It stands there for orientation, not for comparison.")
     return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)))
@@ -70,8 +70,10 @@ def _limits(rows: list[Row], frame: pd.DataFrame) -> Limits:
     """Every seed and every figure of the paper with room around; intervals may reach beyond."""
     points = [float(value) for value in frame["value"]] + [row.paper for row in rows if row.paper is not None]
     room = max(0.45 * (max(points) - min(points)), 0.04 * abs(max(points)), 1e-6)
-    low = min(points) - room
-    return Limits(max(0.0, low) if min(points) >= 0 else low, max(points) + room)
+    low, high = min(points) - room, max(points) + room
+    if rows[0].unit == "%":
+        return Limits(max(0.0, low), min(100.0, high))
+    return Limits(low, high)
 
 
 def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str], limits: Limits) -> None:

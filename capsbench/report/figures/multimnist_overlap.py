@@ -6,13 +6,14 @@ import pandas as pd
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series, scored
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
 
 PANELS = 4
+COPY = "baseline_"  # the merged input itself, taken for each digit
 
 
 def draw(results: Results, published: Published) -> Drawing:
@@ -28,17 +29,15 @@ def draw(results: Results, published: Published) -> Drawing:
     frame = pd.concat(parts, ignore_index=True)
     frame["overlap"] = (frame["overlap_low"] + frame["overlap_high"]) / 2
     found = set(frame["metric"])
-    main = [
-        (m.name, f"{m.label}, {m.unit}" if m.unit else m.label)
-        for m in spec_for("multimnist", results).main
-        if m.name in found
-    ]
-    metrics = (main or [(name, name) for name in sorted(found)])[:PANELS]
+    shown = [m for m in spec_for("multimnist", results).main if m.name in found and not m.name.startswith(COPY)]
+    metrics = {m.name: f"{m.label}, {m.unit}" if m.unit else m.label for m in shown[:PANELS]}
+    metrics = metrics or {name: name for name in sorted(found)[:PANELS]}
     variants = list(dict.fromkeys(frame["variant"]))
-    shown = min(len(metrics), 2)
-    lines = -(-len(metrics) // shown)
+    columns_shown = min(len(metrics), 2)
+    lines = -(-len(metrics) // columns_shown)
     figure = canvas(WIDTH, 2.5 * lines + 0.5)
-    for axes, (metric, label) in zip(figure.subplots(lines, shown, squeeze=False).flat, metrics, strict=False):
+    panels = figure.subplots(lines, columns_shown, squeeze=False).flat
+    for axes, (metric, label) in zip(panels, metrics.items(), strict=False):
         for variant in variants:
             look = looks(results)[variant]
             of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)].dropna(subset="value")
@@ -46,13 +45,27 @@ def draw(results: Results, published: Published) -> Drawing:
                 axes.plot(seed["overlap"], seed["value"], color=look.colour, lw=0.6, alpha=0.4)
             mean = of.groupby("overlap")["value"].mean()
             axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+        copied = frame[frame["metric"] == COPY + metric.removesuffix("_true")].groupby("overlap")["value"].mean()
+        if len(copied):
+            axes.plot(copied.index, copied, color=MUTED, linestyle=(0, (1, 1)), lw=1.2)
+            end = (copied.index[-1], copied.iloc[-1])
+            axes.annotate(
+                "copied input",
+                end,
+                (0, -4),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=MUTED,
+                ha="right",
+                va="top",
+            )
         axes.set_ylabel(label)
         axes.set_xlabel("overlap of the two digits")
         tidy(axes)
     for axes in list(figure.axes)[len(metrics) :]:
         axes.set_visible(False)
     key(figure, results, variants)
-    words = "By the share of overlap of the two digits: thick lines are means over seeds, thin ones seeds."
+    words = "By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."
     return Drawing(
         figure, "Two digits, by how much they overlap", " ".join([words, *conditions_in_words(results, "multimnist")])
     )

@@ -30,7 +30,7 @@ def draw(results: Results, published: Published) -> Drawing:
     chosen = np.linspace(0, count - 1, DIGITS + 2).round().astype(int)[1:-1] if count > DIGITS else np.arange(count)
     grid, labels, offsets = found["grid"][chosen], found["labels"][chosen], found["offsets"]  # [n, 16, 11, H, W]
     n, dimensions, steps = grid.shape[:3]
-    figure = canvas(WIDTH, 0.6 + dimensions * (WIDTH - 0.75) / (DIGITS * (steps + 0.3)))
+    figure = canvas(WIDTH, 0.8 + dimensions * (WIDTH - 0.75) / (DIGITS * (steps + 0.3)))
     for i, axes in enumerate(figure.subplots(1, DIGITS, squeeze=False)[0]):
         if i >= n:
             axes.set_axis_off()

@@ -1,55 +1,13 @@
-"""Figure: digits that were recognised and digits that were not, each above its reconstruction."""
+"""Figure: MNIST digits, right and wrong, and their reconstructions."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.mosaic import grid, show
-from capsbench.report.figures.style import WIDTH, canvas
+from capsbench.report.figures import Drawing
+from capsbench.report.figures.decoded import reconstruction_figure
 from capsbench.report.published import Published
-from capsbench.report.readers import Arrays, read_arrays, scored
 from capsbench.report.results import Results
-
-COLUMNS = 9  # of right and of wrong digits
-VARIANTS = 4
 
 
 def draw(results: Results, published: Published) -> Drawing:
-    """Pictures of each variant with a decoder, from its first seed; right digits left, wrong ones right."""
-    found: dict[str, tuple[int, Arrays]] = {}
-    shapes = {"images": "n h w", "reconstructions": "n h w", "labels": "n", "predicted": "n"}
-    for run in scored(results, "mnist", "test"):
-        if run.key.variant not in found and len(found) < VARIANTS:
-            arrays = read_arrays(results, run, "test/reconstructions.npz", shapes)
-            if arrays is not None and len(arrays["images"]):
-                found[run.key.variant] = (run.key.seed, arrays)
-    if not found:
-        raise NotDrawnError(
-            "no finished run of task mnist has a reconstructions.npz: that takes a variant with a decoder"
-        )
-    figure = canvas(WIDTH, 1.32 * len(found))
-    panels = figure.subplots(len(found), 2, squeeze=False)
-    for line, (variant, (seed, arrays)) in zip(panels, found.items(), strict=True):
-        right = arrays["labels"] == arrays["predicted"]
-        for axes, chosen in zip(line, (right, ~right), strict=True):
-            indices = np.flatnonzero(chosen)[:COLUMNS]
-            if not len(indices):
-                axes.set_axis_off()
-                axes.set_title(
-                    "none wrong among those stored" if chosen is not right else "none right", loc="left", fontsize=8.5
-                )
-                continue
-            labels, predicted = arrays["labels"][indices], arrays["predicted"][indices]
-            words = [f"{a}" if a == b else f"{a}→{b}" for a, b in zip(labels, predicted, strict=True)]
-            lines = {(0, 0): arrays["images"][indices], (1, 0): arrays["reconstructions"][indices]}
-            show(axes, grid(2, COLUMNS, lines), ["input", "decoded"] if chosen is right else [], words)
-            axes.set_title(
-                f"{variant}, seed {seed}: right" if chosen is right else "wrong: label→answer", loc="left", fontsize=8.5
-            )
-    caption = (
-        "Test digits (above) and what the decoder makes of the predicted class's capsule (below), up to "
-        f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
-        f"Data: {results.plan.dataset.badge}."
-    )
-    return Drawing(figure, "Reconstructions of right and wrong digits", caption)
+    """Draw it. Raises NotDrawnError if no run of a variant with a decoder is finished."""
+    return reconstruction_figure(results, "mnist", "test", "Reconstructions of right and wrong digits")

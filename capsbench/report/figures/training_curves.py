@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from capsbench.report.captions import budget_words, listing
+from capsbench.report.captions import budget_words, counted, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, tidy
 from capsbench.report.published import Published
@@ -59,7 +59,7 @@ def draw(results: Results, published: Published) -> Drawing:
     for axes in list(figure.axes)[len(curves) :]:
         axes.set_visible(False)
     key(figure, results, variants)
-    counts = listing(f"{sum(map(len, found.values()))} runs of {task}" for task, found in curves.items())
+    counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     caption = (
         "Training loss along training: thin lines are seeds, the thick line is their mean. Margin loss (with the "
         "weighted reconstruction term, if the variant has one) and cross entropy are different measures: compare the "

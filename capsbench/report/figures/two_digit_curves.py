@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
@@ -35,6 +36,7 @@ def draw(results: Results, published: Published) -> Drawing:
                 axes.plot(curve["epoch"], 100 * curve[metric], color=look.colour, lw=0.6, alpha=0.4)
             mean = 100 * pd.concat(found).groupby("epoch")[metric].mean()
             axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("epoch")
         axes.set_ylabel(words)
         tidy(axes)
