@@ -18,8 +18,9 @@ from capsbench.data.source import DataSource, find_source, source_digest
 from capsbench.errors import PlanError
 from capsbench.files import write_json
 from capsbench.plan.done import evaluation_source, is_done, run_digests
-from capsbench.plan.load import read_yaml
+from capsbench.plan.load import config_folder, read_yaml
 from capsbench.plan.runs import Cell, House
+from capsbench.provenance import PACKAGE, digest_of, digest_of_file
 from capsbench.provenance import source_digest as digest_of_source
 
 STAND_IN = "CAPSBENCH_STAND_IN"  # 1: this process tree has found that MNIST cannot be had; ask no mirror again
@@ -92,7 +93,7 @@ class Pipeline:
         """Bring every spec file up to date; touch those of cells whose manifests say they are not done."""
         data = dataset_record(self.source)
         _write_if_changed(self.house.folder / "cells" / "data.json", data, stale=False)
-        report = {"source": digest_of_source(["capsbench.report"]), "plan": self.house.describe(data)}
+        report = {"source": report_source(), "plan": self.house.describe(data)}
         _write_if_changed(self.house.folder / "cells" / "report.json", report, stale=False)
         for cell in self.house.cells:
             folder = self.specs(cell)
@@ -102,6 +103,15 @@ class Pipeline:
             _write_if_changed(folder / "train-spec.json", {"runs": runs}, stale)
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
             _write_if_changed(folder / "evaluate-spec.json", evaluation, stale=False)
+
+
+def report_source() -> str:
+    """Digest of what decides how results are shown: the report's code, its templates, the published figures."""
+    templates = sorted((PACKAGE / "report" / "templates").iterdir())
+    words = [*templates, config_folder() / "published.yaml"]
+    return digest_of(
+        [digest_of_source(["capsbench.report"]), {path.name: digest_of_file(path) for path in words if path.is_file()}]
+    )
 
 
 def _write_if_changed(path: Path, value: Any, stale: bool) -> None:

@@ -213,7 +213,7 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
     except OSError as error:
         raise ResourceError(f"{folder} cannot be written to: {error.strerror}.") from None
     for problem in made.problems:
-        console.print(f"[yellow]{problem}[/]")
+        console.print(str(problem), style="yellow", markup=False)
     console.print(f"report: {made.html}")
     if done:
         write_json(done, {"report": str(made.html)})
@@ -225,6 +225,6 @@ def print_results(console: Console, folder: Path) -> int:
 
     if not (folder / "plan.json").exists():
         return 0
-    console.print(format_tables_for_terminal(folder))
+    console.print(format_tables_for_terminal(folder), markup=False)
     console.print(f"report: {folder / 'report.html'}")
     return failed_runs(folder)

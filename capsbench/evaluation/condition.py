@@ -35,8 +35,12 @@ class Condition:
         shown = ", ".join(f"{name} {value:.4g} {unit}" for name, (value, unit) in list(self.metrics.items())[:3])
         return f"{self.name}: {shown or self.status}"
 
-    def write(self, folder: Path, *, run: dict[str, Any], dataset: dict[str, str], digest: str, seconds: float) -> None:
-        """Write arrays and tables, and metrics.json last: it says that the condition is done."""
+    def write(self, folder: Path, *, manifest: dict[str, Any], digest: str, seconds: float) -> None:
+        """Write arrays and tables, and metrics.json last: it says that the condition is done.
+
+        Args:
+            folder: the run's; manifest: the run's, for its name, data and weights; digest: of this evaluation.
+        """
         place = folder / self.name
         place.mkdir(parents=True, exist_ok=True)
         for old in place.iterdir():
@@ -52,13 +56,14 @@ class Condition:
             place / "metrics.json",
             {
                 "schema": 1,
-                "run": run,
+                "run": manifest["run"],
                 "condition": self.name,
                 "status": self.status,
                 "reason": self.reason,
-                "dataset": self.dataset or dataset,
+                "dataset": self.dataset or manifest["dataset"],
                 "images": self.images,
                 "digest": digest,
+                "weights": manifest["weights"],
                 "seconds": round(seconds, 3),
                 "metrics": {name: {"value": value, "unit": unit} for name, (value, unit) in self.metrics.items()},
             },

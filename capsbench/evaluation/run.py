@@ -54,7 +54,7 @@ def evaluate_run(
         conditions: list[Condition] = task.evaluate(Trained(cell, seed, model, digits, folder, data_folder))
     seconds = time.perf_counter() - started
     for condition in conditions:
-        condition.write(folder, run=manifest["run"], dataset=manifest["dataset"], digest=digest, seconds=seconds)
+        condition.write(folder, manifest=manifest, digest=digest, seconds=seconds)
     return conditions
 
 

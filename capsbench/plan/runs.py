@@ -177,7 +177,12 @@ class House:
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "runs": [
-                {"task": cell.task, "variant": cell.folder_name, "seed": seed}
+                {
+                    "task": cell.task,
+                    "variant": cell.folder_name,
+                    "seed": seed,
+                    "config": digest_of([cell.config(), seed]),
+                }
                 for cell in self.cells
                 for seed in cell.seeds
             ],
