@@ -63,13 +63,14 @@ def make_stream(cell: Cell, train: DigitSet, seed: int) -> Stream:
     if cell.task == "multimnist":
         options = {"pairs": cell.options.train_pairs, "placement": cell.options.placement}  # type: ignore[attr-defined]
     if cell.spec.train_on == "pairs":
-        return task.pair_stream(train, seed=seed, batch=cell.training.batch)
+        # as many pairs an epoch as the other rows see digits
+        return task.pair_stream(train, seed=seed, batch=cell.training.batch, pairs=len(train.labels))
     return task.training_stream(train, seed=seed, batch=cell.training.batch, **options)
 
 
 def make_probe(setting: Setting, stream: Stream) -> Probe | None:
-    """The task's measurement along training, if it has one."""
-    if setting.cell.task not in ("affnist", "two_digit"):
+    """The task's measurement along training, if it has one. Raises DataError when its test data cannot be made."""
+    if setting.cell.task == "mnist":
         return None
     module = importlib.import_module(f"capsbench.training.probe_{setting.cell.task}")
     return module.make_probe(setting.cell.options, setting.digits, stream, setting.cell.training.batch)
