@@ -9,14 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from capsbench.data.batch import DigitSet
 from capsbench.data.digits import first
 from capsbench.data.mnist import test_images
 from capsbench.evaluation.condition import Condition
+from capsbench.evaluation.pictures import has_decoder, pixels, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
 
-SHOWN = 10  # right and wrong digits each
 OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.25, 0.25] in steps of 0.05
 
 
@@ -37,32 +36,11 @@ def evaluate(trained: Trained) -> list[Condition]:
             "scores": predictions.scores.numpy().astype(np.float16),
         }
     }
-    if predictions.poses is not None and getattr(trained.cell.spec, "reconstruction", "none") != "none":
-        arrays["reconstructions"] = reconstructions(trained.model, digits, predictions.poses, predicted)
+    if predictions.poses is not None and has_decoder(trained.cell.spec):
+        arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)
         arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
     metrics = {"error": (100 * (count - correct) / count, "%"), "correct": (float(correct), "images")}
     return [Condition("test", count, metrics, arrays)]
-
-
-def pixels(drawn: Tensor) -> NDArray[np.uint8]:
-    """[..., H, W] in [0, 1] as uint8."""
-    return (drawn.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
-
-
-def reconstructions(model: nn.Module, digits: DigitSet, poses: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:
-    """Inputs and what the decoder draws from the predicted class's capsule: right ones first, then the wrong ones."""
-    labels = digits.labels.cpu()
-    right = (predicted == labels).nonzero().flatten()[:SHOWN]
-    wrong = (predicted != labels).nonzero().flatten()[:SHOWN]
-    chosen = torch.cat([right, wrong])  # [n]
-    device = digits.images.device
-    drawn = model.reconstruct(poses[chosen].to(device), predicted[chosen].to(device))  # type: ignore[operator]
-    return {
-        "images": digits.images[chosen.to(device)].cpu().numpy(),
-        "reconstructions": pixels(drawn),
-        "labels": labels[chosen].numpy().astype(np.uint8),
-        "predicted": predicted[chosen].numpy().astype(np.uint8),
-    }
 
 
 def perturbations(model: nn.Module, poses: Tensor, labels: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from capsbench.plan.variants import Spec
 from capsbench.training.losses import probabilities
-
-BATCH = {"cpu": 250, "cuda": 2000}  # images at once: what fits the cache, and what fills the GPU
+from capsbench.training.scoring import batches
 
 
 class Predictions(NamedTuple):
@@ -24,10 +23,9 @@ class Predictions(NamedTuple):
 @torch.inference_mode()
 def predict(model: nn.Module, spec: Spec, images: Callable[[int, int], Tensor], count: int) -> Predictions:
     """Ask `model` about images made (or read) a batch at a time: `images(start, stop)` gives [n, 1, H, W] float32."""
-    batch = BATCH[next(model.parameters()).device.type]
     scores, poses = [], []
-    for start in range(0, count, batch):
-        output = model(images(start, min(start + batch, count)))
+    for start, stop in batches(model, count):
+        output = model(images(start, stop))
         scores.append(probabilities(spec, output.scores.float()).cpu())
         if output.poses is not None:
             poses.append(output.poses.float().cpu())

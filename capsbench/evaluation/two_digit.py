@@ -1,0 +1,72 @@
+"""Two-digit transfer: trained on single digits, tested on two, one above the other and side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from capsbench.data.batch import DigitSet
+from capsbench.data.mnist import test_images
+from capsbench.data.testing import at_most
+from capsbench.data.two_digit import TwoDigitPairs
+from capsbench.evaluation.condition import Condition
+from capsbench.evaluation.curve import read_curve
+from capsbench.evaluation.run import Trained
+from capsbench.plan.tasks import TwoDigitTask
+from capsbench.training.exact_set import both_above_half, exactly
+from capsbench.training.probe_two_digit import make_pairs, scored_pairs
+from capsbench.training.scoring import scored
+
+RULES = {"top2_accuracy": exactly, "both_above_half_accuracy": both_above_half}
+
+
+def evaluate(trained: Trained) -> list[Condition]:
+    """One condition a layout. `top2_accuracy` and `both_above_half_accuracy` are means over the last epochs.
+
+    `final_...` are those of the final weights alone, `single_error` is their error on single test digits.
+    Raises DataError when curve.csv is not as it should be.
+    """
+    options = trained.cell.options
+    assert isinstance(options, TwoDigitTask)
+    pairs = make_pairs(options, trained.digits.test)
+    curve = read_curve(trained.folder, [f"{condition}.{name}" for condition in pairs for name in RULES])
+    single = single_error(trained.model, at_most(trained.digits.test, options.test_images))
+    conditions = []
+    for condition, of in pairs.items():
+        arrays, final = _final(trained.model, of)
+        metrics = {name: (100 * float(curve[f"{condition}.{name}"].mean()), "%") for name in RULES}
+        metrics |= {f"final_{name}": (value, "%") for name, value in final.items()}
+        metrics["single_error"] = (single, "%")
+        conditions.append(Condition(condition, of.size, metrics, {"predictions": arrays}))
+    return conditions
+
+
+def single_error(model: nn.Module, digits: DigitSet) -> float:
+    """The error in percent on single 28x28 digits, the highest score taken."""
+    wrong = sum(
+        int((scores.argmax(1) != digits.labels[start:stop]).sum())
+        for start, stop, scores in scored(model, lambda a, b: test_images(digits, a, b), len(digits.labels))
+    )
+    return 100 * wrong / len(digits.labels)
+
+
+def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
+    """The final weights' predictions on every pair, and both accuracies in percent."""
+    labels, scores, bases = [], [], []
+    right = dict.fromkeys(RULES, 0)
+    for shown, answer in scored_pairs(model, pairs):
+        for name, rule in RULES.items():
+            right[name] += int(rule(answer, shown.labels).sum())
+        labels.append(shown.labels.to(torch.uint8).cpu())
+        scores.append(answer.to(torch.float16).cpu())
+        bases.append(shown.bases.cpu())
+    arrays: dict[str, NDArray[Any]] = {
+        "labels": torch.cat(labels).numpy(),
+        "scores": torch.cat(scores).numpy(),
+        "bases": torch.cat(bases).numpy().astype(np.uint16),
+    }
+    return arrays, {name: 100 * count / pairs.size for name, count in right.items()}

@@ -1,0 +1,163 @@
+"""MultiMNIST evaluation: both errors, their bins, the drawings, and what is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from stand_ins import Reader, coded_digits, spec_of, trained
+from torch import Tensor
+
+from capsbench.data.digits import Digits
+from capsbench.data.multimnist import PairSet
+from capsbench.errors import DataError
+from capsbench.evaluation import multimnist
+from capsbench.evaluation.condition import Condition
+from capsbench.evaluation.drawing import UNITS
+from capsbench.evaluation.multimnist import evaluate
+from capsbench.models.output import Output
+from capsbench.plan.tasks import MultimnistTask
+from capsbench.training.probe_multimnist import make_pairs
+
+DIGITS = Digits(coded_digits(100), coded_digits(60))
+WITH_DECODER = spec_of("capsnet", reconstruction="paper")
+
+
+class Oracle(Reader):
+    """Knows every pair: its capsules are the digits as they stand, its decoder draws them; it can name wrong ones."""
+
+    def __init__(self, pairs: PairSet, off: int = 0, wrong: int = 0) -> None:
+        super().__init__(off, pairs=True, spec=WITH_DECODER)
+        self.known, self.wrong = pairs.make(torch.arange(pairs.size)), wrong
+
+    def forward(self, images: Tensor) -> Output:
+        scores = super().forward(images).scores
+        which = (images[:, None] == self.known.images).all(-1).all(-1).all(-1).int().argmax(1)  # [B]
+        scores[which < self.wrong] = scores[which < self.wrong].roll(1, 1)
+        poses = torch.zeros(len(images), 10, 36 * 36)
+        rows = torch.arange(len(images))[:, None]
+        poses[rows, self.known.labels[which]] = self.known.digits[which].flatten(2)
+        return Output(scores, poses)
+
+    def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
+        return poses[torch.arange(len(poses)), classes].view(-1, 36, 36)
+
+
+def of(model: Reader, tmp_path, **options: object) -> Condition:
+    run = trained("multimnist", model, DIGITS, tmp_path, **{"test_pairs": 80, "segmentation_pairs": 50, **options})
+    with torch.inference_mode():
+        (condition,) = evaluate(run)
+    return condition
+
+
+def pairs(**options: object) -> PairSet:
+    given = MultimnistTask.model_validate({"variants": ["given"], "test_pairs": 80, **options})
+    return make_pairs(given, DIGITS.test)
+
+
+@pytest.mark.parametrize(("off", "expected"), [(0, 0.0), (1, 100.0)])
+def test_a_model_that_is_right_and_one_that_is_wrong(tmp_path, off: int, expected: float) -> None:
+    found = of(Reader(off, pairs=True), tmp_path)
+    assert found.metrics["error"] == (expected, "%")
+    assert set(found.metrics) == {"error", "half_credit_error"}
+    assert (found.name, found.images, found.dataset) == ("test", 80, None)
+
+
+def test_half_credit_is_a_figure_of_its_own(tmp_path) -> None:
+    found = of(Reader(pairs=True, high=0.05), tmp_path)  # the second class is heard, the first never
+    assert found.metrics["error"] == (100.0, "%")
+    assert 50 <= found.metrics["half_credit_error"][0] < 60
+
+
+def test_a_perfect_decoder(tmp_path) -> None:
+    found = of(Oracle(pairs()), tmp_path)
+    values = {name: value for name, (value, _) in found.metrics.items()}
+    for mask in ("true", "predicted"):
+        assert values[f"mse_{mask}"] == 0
+        for measure in ("ssim", "dice", "iou", "dice_ink", "iou_ink"):
+            assert values[f"{measure}_{mask}"] == pytest.approx(1)
+        assert values[f"assignment_accuracy_{mask}"] == 100
+    assert values["leakage"] == 0
+    assert values["baseline_assignment_accuracy"] == 50
+    assert 0 < values["baseline_iou_ink"] < 1
+    made = pairs().make(torch.arange(50))
+    assert values["baseline_mse"] == pytest.approx(float((made.images - made.digits).square().mean()))
+    assert {name: unit for name, (_, unit) in found.metrics.items() if name in UNITS}.items() <= UNITS.items()
+
+
+def test_a_wrong_answer_spoils_what_is_drawn_for_it_and_nothing_else(tmp_path) -> None:
+    found = of(Oracle(pairs(), off=1), tmp_path)
+    assert found.metrics["error"][0] == 100
+    assert found.metrics["iou_ink_true"][0] == 1
+    assert found.metrics["iou_ink_predicted"][0] < 0.2  # neighbouring classes: sometimes one of both is there
+
+
+def test_everything_is_binned_by_overlap(tmp_path) -> None:
+    frame = of(Oracle(pairs()), tmp_path).frames["overlap"]
+    assert frame.loc[frame["metric"] == "error", "pairs"].sum() == 80
+    assert frame.loc[frame["metric"] == "mse_true", "pairs"].sum() == 50
+    assert {"error", "half_credit_error", "ssim_true", "ssim_predicted", "baseline_ssim", "leakage"} <= set(
+        frame["metric"]
+    )
+    plain = of(Reader(pairs=True), tmp_path).frames["overlap"]
+    assert set(plain["metric"]) == {"error", "half_credit_error"}
+
+
+def test_pictures_of_right_pairs_of_wrong_ones_and_of_absent_digits(tmp_path) -> None:
+    stored = of(Oracle(pairs(), wrong=7), tmp_path).arrays["segmentation"]
+    n = 10 + 7
+    assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
+        "merged": ((n, 36, 36), np.uint8), "digits": ((n, 2, 36, 36), np.uint8),
+        "reconstructions": ((n, 2, 36, 36), np.uint8), "labels": ((n, 2), np.uint8), "predicted": ((n, 2), np.uint8),
+        "absent": ((n, 36, 36), np.uint8), "absent_class": ((n,), np.uint8),
+    }  # fmt: skip
+    right = (stored["labels"] == stored["predicted"]).all(1)
+    assert right.tolist() == [True] * 10 + [False] * 7
+    assert np.array_equal(stored["reconstructions"][:10], stored["digits"][:10])
+    assert np.array_equal(stored["merged"], stored["digits"].sum(1))  # no sum of two levels is clipped
+    assert not stored["absent"].any()
+    for labels, predicted, absent in zip(stored["labels"], stored["predicted"], stored["absent_class"], strict=True):
+        taken = {*labels, *predicted}
+        assert absent == next((labels[0] + k) % 10 for k in range(1, 10) if (labels[0] + k) % 10 not in taken)
+
+
+def test_the_predictions_name_both_digits_of_each_pair(tmp_path, monkeypatch) -> None:
+    stored = of(Reader(pairs=True), tmp_path, test_images=40).arrays["predictions"]
+    assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
+        "labels": ((80, 2), np.uint8), "predicted": ((80, 2), np.uint8), "scores": ((80, 10), np.float16),
+        "bases": ((80, 2), np.uint16),
+    }  # fmt: skip
+    assert np.array_equal(DIGITS.test.labels.numpy()[stored["bases"]], stored["labels"])
+    assert np.array_equal(np.sort(stored["predicted"]), np.sort(stored["labels"]))
+    assert stored["bases"].max() < 40
+    monkeypatch.setattr(multimnist, "ALL_SCORES", 79)
+    many = of(Reader(pairs=True), tmp_path, test_images=40).arrays["predictions"]
+    assert np.array_equal(many["predicted"], stored["predicted"])
+    assert np.array_equal(many["top_scores"], np.take_along_axis(stored["scores"], stored["predicted"], 1))
+    assert "scores" not in many
+
+
+def test_the_plan_s_placement_is_that_of_the_test_pairs_too() -> None:
+    shifts = {p: pairs(placement=p).make(torch.arange(80)).shifts.abs().max().item() for p in ("paper", "official")}
+    assert shifts["paper"] == 4
+    assert 4 < shifts["official"] <= 6
+
+
+def test_too_few_digits_for_the_pairs_are_one_sentence() -> None:
+    with pytest.raises(DataError, match=r"^[^\n]+ask for fewer pairs or use more digits\.$"):
+        pairs(test_pairs=60 * 60)
+
+
+@torch.inference_mode()
+def test_a_real_capsnet_from_end_to_end(tmp_path) -> None:
+    from capsbench.models import build_model
+
+    torch.manual_seed(0)
+    spec = spec_of("capsnet", channels=4, primary_types=2, decoder=[8, 8], reconstruction="paper")
+    found = of(build_model(spec, 36), tmp_path)
+    assert set(found.metrics) == {"error", "half_credit_error", *UNITS}
+    assert all(np.isfinite(value) for value, _ in found.metrics.values())
+    found.write(tmp_path, manifest={"run": {}, "dataset": {"name": "mnist"}, "weights": "w"}, digest="d", seconds=1.0)
+    assert {path.name for path in (tmp_path / "test").iterdir()} == {
+        "metrics.json", "predictions.npz", "segmentation.npz", "overlap.csv",
+    }  # fmt: skip

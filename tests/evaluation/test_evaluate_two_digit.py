@@ -1,0 +1,67 @@
+"""Two-digit evaluation: means of the last epochs, the final weights, single digits; and a whole small run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from stand_ins import Reader, coded_digits, trained
+
+from capsbench.data.digits import Digits
+from capsbench.errors import DataError
+from capsbench.evaluation.two_digit import evaluate
+
+DIGITS = Digits(coded_digits(100), coded_digits(60))
+COLUMNS = [f"{c}.{m}" for c in ("56x28", "28x56") for m in ("top2_accuracy", "both_above_half_accuracy")]
+
+
+def curve(folder: Path, *rows: tuple[float, ...]) -> None:
+    frame = pd.DataFrame(rows, columns=["step", "epoch", *COLUMNS])
+    frame.to_csv(folder / "curve.csv", index=False)
+
+
+def metrics(condition) -> dict[str, float]:
+    return {name: value for name, (value, _) in condition.metrics.items()}
+
+
+@torch.inference_mode()
+def test_means_of_the_last_epochs_beside_the_final_weights(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 0.5, 0.25, 0.4, 0.1), (7, 2, 0.7, 0.35, 0.6, 0.3))
+    tall, wide = evaluate(trained("two_digit", Reader(pairs=True, high=0.45), DIGITS, tmp_path, pairs=80))
+    final = {"final_top2_accuracy": 100.0, "final_both_above_half_accuracy": 0.0, "single_error": 0.0}
+    assert metrics(tall) == pytest.approx({"top2_accuracy": 60.0, "both_above_half_accuracy": 30.0} | final)
+    assert metrics(wide) == pytest.approx({"top2_accuracy": 50.0, "both_above_half_accuracy": 20.0} | final)
+    assert (tall.name, wide.name) == ("56x28", "28x56")
+    assert {unit for _, unit in tall.metrics.values()} == {"%"}
+    assert tall.images == wide.images == 80
+
+
+@torch.inference_mode()
+def test_a_model_that_is_always_wrong(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 0.0, 0.0, 0.0, 0.0))
+    run = trained("two_digit", Reader(off=1, pairs=True), DIGITS, tmp_path, pairs=80)
+    for condition in evaluate(run):
+        assert set(metrics(condition).values()) == {0.0, 100.0}
+        assert metrics(condition)["single_error"] == 100.0
+
+
+@torch.inference_mode()
+def test_the_predictions_say_what_was_scored(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 1.0, 1.0, 1.0, 1.0))
+    run = trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=80, test_images=40)
+    for condition in evaluate(run):
+        stored = condition.arrays["predictions"]
+        assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
+            "labels": ((80, 2), np.uint8), "scores": ((80, 10), np.float16), "bases": ((80, 2), np.uint16),
+        }  # fmt: skip
+        assert np.array_equal(DIGITS.test.labels.numpy()[stored["bases"]], stored["labels"])
+        assert stored["bases"].max() < 40
+        assert np.array_equal(np.sort(np.argsort(stored["scores"], axis=1)[:, -2:]), np.sort(stored["labels"]))
+
+
+def test_without_its_curve_a_run_is_not_evaluated(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"curve\.csv is not there"):
+        evaluate(trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=80))
