@@ -1,29 +1,43 @@
-"""What the Snakefile asks: which data, which cells, which files. It writes the inputs that make Snakemake's jobs stale.
+"""What the Snakefile asks: which data, which cells, which files. It takes back promises that no longer hold.
 
-A cell's spec files hold the digests that decide whether its training or evaluation is up to date. They are rewritten
-only when their content changes, or touched when a cell that Snakemake believes done is not: then Snakemake runs the
-job, and the job asks the manifests and does what is missing.
+A cell's spec files hold the digests that decide whether its training or evaluation is up to date; they are rewritten
+only when their content changes. `trained.json`, `evaluated.json` and `reported.json` are the promises of finished jobs.
+Whenever the Snakefile is read, a promise that manifests, metrics or drawn files do not keep is removed: then Snakemake
+runs the job, and the job asks the manifests and does what is missing. Modification times are never believed alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from capsbench.data.source import DataSource, find_source, source_digest
-from capsbench.errors import PlanError
-from capsbench.files import write_json
+from capsbench.data.raw import BADGES
+from capsbench.data.source import DataSource, cache_folder, find_source, source_digest
+from capsbench.errors import DataError, PlanError, ResourceError
+from capsbench.evaluation.done import evaluation_digest, is_evaluated
+from capsbench.files import read_json, write_json
 from capsbench.plan.done import evaluation_source, is_done, run_digests
-from capsbench.plan.load import config_folder, read_yaml
+from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file
 from capsbench.provenance import source_digest as digest_of_source
 
-STAND_IN = "CAPSBENCH_STAND_IN"  # 1: this process tree has found that MNIST cannot be had; ask no mirror again
+STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
+NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
+
+
+# ---- the plan and its data -----------------------------------------------------------------------------------------
 
 
 def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataSource]:
@@ -33,21 +47,56 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
         PlanError: the plan is wrong. DataError: its data are not there and nothing may stand in.
     """
     house = House.load(path)
-    decided = house.plan.uci_digits and os.environ.get(STAND_IN) == "1"
+    decided = os.environ.get(STAND_IN) if house.plan.uci_digits else None
     source = find_source(
         house.plan.dataset,
         house.plan.data_folder,
         fallback=house.plan.uci_digits,
         download=download and not decided,
     )
-    if source.dataset == "uci-digits":
-        os.environ[STAND_IN] = "1"  # jobs inherit it: all of them work on the same data
-    return (House.load(path, source.dataset) if source.dataset != house.dataset else house), source
+    if source.dataset == house.dataset:
+        return house, source
+    notice = decided if decided and decided != "1" else str(source.notice)
+    os.environ[STAND_IN] = notice  # jobs inherit it: no mirror is asked again, and the first answer is what they say
+    return House.load(path, source.dataset), replace(source, notice=notice)
+
+
+def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
+    """As open_house, for the Snakefile: the downloader imports torch, so it gets a process of its own.
+
+    Where nothing may stand in for MNIST the paths do not depend on the download: then a dry run needs no data, and the
+    job `data` downloads them or says why it cannot.
+    """
+    house = House.load(path)
+    plan = house.plan
+    if os.environ.get("CAPSBENCH_DATA") or plan.data_folder or (plan.uci_digits and os.environ.get(STAND_IN)):
+        return open_house(path, download=False)
+    try:
+        return house, find_source(plan.dataset, download=False)
+    except DataError:
+        if plan.dataset == "mnist" and not plan.uci_digits:
+            return house, DataSource("mnist", cache_folder(), BADGES["mnist"], "download")
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "data.json"
+        command = [sys.executable, "-m", "capsbench", "data", str(path), "--done", str(answer)]
+        paths = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # this very clone
+        environment = {**os.environ, "PYTHONPATH": paths}
+        asked = subprocess.run(
+            command, env=environment, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
+        )
+        if asked.returncode:
+            raise DataError(asked.stderr.strip().removeprefix("capsbench: "))
+        if (notice := read_json(answer)["notice"]) is not None:
+            os.environ[STAND_IN] = notice
+    return open_house(path, download=False)
 
 
 def dataset_record(source: DataSource) -> dict[str, str]:
     """The data as manifests and plan.json name them."""
     return {"name": source.dataset, "badge": source.badge, "digest": source_digest(source)}
+
+
+# ---- the plan as files ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,51 +107,75 @@ class Pipeline:
     source: DataSource
 
     @classmethod
-    def from_snakemake(cls, configfiles: Sequence[str | Path], config: Mapping[str, Any], main: bool) -> Pipeline:
+    def from_snakemake(cls, configfiles: Sequence[str | Path], overrides: Mapping[str, Any], main: bool) -> Pipeline:
         """The pipeline of the one plan that Snakemake was given, config/quick.yaml without one.
 
+        The plan's file is read here and nowhere else: Snakemake's own merged config is never looked at.
+
         Args:
-            configfiles: what stood behind --configfile; config: Snakemake's merged config, to refuse --config.
+            configfiles: what stood behind --configfile; overrides: behind --config, which is refused.
             main: False in a job's own parse (on a cluster's node, say): then nothing is downloaded or written.
 
         Raises:
-            PlanError, DataError.
+            PlanError, DataError. ResourceError: the results folder cannot be written to.
         """
         if len(configfiles) > 1:
             raise PlanError(
                 f"Give one plan, not {len(configfiles)}: plans replace each other whole, they do not merge."
             )
-        path = Path(configfiles[0]) if configfiles else Path("config/quick.yaml")
-        house, source = open_house(path, download=main)
-        if configfiles and (foreign := sorted(set(config) - set(read_yaml(path)))):
-            raise PlanError(f"--config {foreign[0]}=... would change the plan unseen; write it into a copy of {path}.")
-        if not configfiles and config:
+        path = _shown(Path(configfiles[0]) if configfiles else config_folder() / "quick.yaml")
+        if overrides:
             raise PlanError(
-                f"--config {sorted(config)[0]}=... would change the plan unseen; write it into a copy of {path}."
+                f"--config {next(iter(overrides))}=... would change the plan unseen; write it into a copy of {path}."
             )
-        pipeline = cls(house, source)
+        pipeline = cls(*(open_house_without_torch(path) if main else open_house(path, download=False)))
         if main:
-            pipeline.write_specs()
+            with writable(pipeline.house.folder):
+                pipeline.bring_up_to_date()
         return pipeline
 
     def specs(self, cell: Cell) -> Path:
         """The folder of a cell's spec files."""
         return self.house.folder / "cells" / cell.task / cell.folder_name
 
-    def write_specs(self) -> None:
-        """Bring every spec file up to date; touch those of cells whose manifests say they are not done."""
+    def bring_up_to_date(self) -> None:
+        """Write the spec files that say something else than before; remove the promises that are not kept."""
         data = dataset_record(self.source)
-        _write_if_changed(self.house.folder / "cells" / "data.json", data, stale=False)
-        report = {"source": report_source(), "plan": self.house.describe(data)}
-        _write_if_changed(self.house.folder / "cells" / "report.json", report, stale=False)
+        folder = self.house.folder
+        _write_if_changed(folder / "cells" / "data.json", data)
+        _write_if_changed(
+            folder / "cells" / "report.json", {"source": report_source(), "plan": self.house.describe(data)}
+        )
         for cell in self.house.cells:
-            folder = self.specs(cell)
-            runs = {str(seed): run_digests(self.house, cell, seed, data["digest"])["run"] for seed in cell.seeds}
-            done = all(is_done(self.house.run_folder(cell, int(seed)), digest) for seed, digest in runs.items())
-            stale = not done and (folder / "trained.json").exists()
-            _write_if_changed(folder / "train-spec.json", {"runs": runs}, stale)
+            specs = self.specs(cell)
+            runs = {seed: run_digests(self.house, cell, seed, data["digest"])["run"] for seed in cell.seeds}
+            _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in runs.items()}})
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
-            _write_if_changed(folder / "evaluate-spec.json", evaluation, stale=False)
+            _write_if_changed(specs / "evaluate-spec.json", evaluation)
+            manifests = {seed: is_done(self.house.run_folder(cell, seed), run) for seed, run in runs.items()}
+            if None in manifests.values():
+                (specs / "trained.json").unlink(missing_ok=True)
+            if not all(m and self._is_evaluated(cell, seed, m) for seed, m in manifests.items()):
+                (specs / "evaluated.json").unlink(missing_ok=True)
+        if not _report_is_kept(folder):
+            (folder / "cells" / "reported.json").unlink(missing_ok=True)
+
+    def _is_evaluated(self, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
+        """Whether a run that is done has its metrics; a failed one has none to have."""
+        digest = evaluation_digest(cell, manifest)
+        return manifest["status"] == "failed" or is_evaluated(self.house.run_folder(cell, seed), cell, digest)
+
+    def begin(self) -> None:
+        """Before the first job: nobody else may work on these results while this process lives.
+
+        Raises ResourceError if somebody does.
+        """
+        with writable(self.house.folder):
+            ours = _lock(self.house.folder)
+        if ours is None:
+            raise ResourceError(
+                f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and say this again."
+            )
 
 
 def report_source() -> str:
@@ -114,14 +187,85 @@ def report_source() -> str:
     )
 
 
-def _write_if_changed(path: Path, value: Any, stale: bool) -> None:
-    """Write JSON if the file says something else; a stale one gets a new modification time."""
-    text = json.dumps(value, sort_keys=True)
+def numbers_digest(folder: Path) -> str:
+    """Digest of every manifest and metrics.json in a results folder: the numbers that its report shows."""
+    total = hashlib.sha256()
+    for pattern in ("*/*/*/manifest.json", "*/*/*/*/metrics.json"):
+        for path in sorted((folder / "runs").glob(pattern)):
+            total.update(f"{path.relative_to(folder).as_posix()} {digest_of_file(path)}\n".encode())
+    return total.hexdigest()
+
+
+def _report_is_kept(folder: Path) -> bool:
+    """Whether every file that the last report wrote is there and shows the numbers that are there."""
     try:
-        same = json.dumps(json.loads(path.read_text(encoding="utf-8")), sort_keys=True) == text
+        promise = read_json(folder / "cells" / "reported.json")
+        return promise["numbers"] == numbers_digest(folder) and all((folder / f).is_file() for f in promise["files"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _shown(path: Path) -> Path:
+    """A path as a user would say it: relative where it lies below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _write_if_changed(path: Path, value: Any) -> None:
+    """Write JSON if the file says something else."""
+    try:
+        same = json.dumps(read_json(path), sort_keys=True) == json.dumps(value, sort_keys=True)
     except (FileNotFoundError, ValueError):
         same = False
     if not same:
         write_json(path, value)
-    elif stale:
-        os.utime(path)
+
+
+# ---- one at a time -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Turn an operating system's complaint about a results folder into a sentence. Raises ResourceError."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or name another "
+            f"place with CAPSBENCH_RESULTS."
+        ) from None
+
+
+def _lock(folder: Path, wait: bool = False) -> int | None:
+    """Lock a folder and return the open handle, None if another process has it. A dead process's lock is free.
+
+    On a file system that knows no locks there is nobody to ask: the folder counts as ours.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    return handle
+
+
+@contextlib.contextmanager
+def sole(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a run's folder against other processes; waits for the one that has it, and says so.
+
+    A Snakemake that is killed leaves its jobs behind: those of the next one must not write into the same files.
+    """
+    with writable(folder):
+        handle = _lock(folder)
+        if handle is None:
+            say(f"{folder}: another process is at work on this run; waiting for it to end")
+            handle = _lock(folder, wait=True)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -155,29 +153,19 @@ def run(
     context: typer.Context,
     path: PlanPath,
     cores: Annotated[str, typer.Option(help="Cores for Snakemake, a number or `all`.")] = "all",
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only list the jobs that would run.")] = False,
 ) -> None:
     """Run a whole plan through Snakemake and print its tables; further options go to Snakemake.
 
     Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so).
     """
-    house, source = open_house(path)
-    if source.notice:
-        console.print(f"[bold yellow]{source.notice}[/]")
-    snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
-    if not snakefile.is_file():
-        raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--cores", cores]
-    command += ["--configfile", str(path), *context.args]
-    finished = subprocess.run(command, check=False).returncode
+    from capsbench.cli.snakemake import list_jobs, run_jobs
     from capsbench.cli.stages import print_results
 
-    failed = print_results(console, house.folder)
-    if finished:
-        raise CapsbenchError(
-            f"Snakemake ended with exit code {finished}: some jobs failed; their logs are in {house.folder / 'logs'}, "
-            f"and the same command goes on from what is done."
-        )
-    if failed:
+    if dry_run:
+        raise typer.Exit(list_jobs(path, cores, context.args))
+    folder = run_jobs(console, path, cores, context.args)
+    if print_results(console, folder):
         raise typer.Exit(3)
 
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
-from capsbench.pipeline import dataset_record
+from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 
@@ -93,7 +93,8 @@ def _train(
                     show(step, steps, loss, speed)
                     write(step, loss, speed)
 
-                manifest = train_run(setting, seed, both, precisions[cell.label])
+                with sole(folder, console.print):
+                    manifest = train_run(setting, seed, both, precisions[cell.label])
             manifests.append(manifest)
             console.print(
                 f"{cell.label} seed {seed}: {manifest['status']} after {manifest['steps']:,} steps "
@@ -195,7 +196,8 @@ def evaluate_cells(
         with devices.device(device) as chosen:
             digits = load_digits(source, chosen)
             for cell, s, manifest, digest in todo:
-                conditions = evaluate_run(house, cell, s, manifest, digest, digits, chosen)
+                with sole(house.run_folder(cell, s), console.print):
+                    conditions = evaluate_run(house, cell, s, manifest, digest, digits, chosen)
                 for condition in conditions:
                     console.print(f"{cell.label} seed {s}, {condition.summary()}")
     if done:
@@ -206,17 +208,17 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
     """Write plan.json (if there is a plan), tables, figures and report.html of a results folder."""
     from capsbench.report import build_report
 
-    try:
+    with writable(folder):
         if described is not None:
             write_json(folder / "plan.json", described)
+        numbers = numbers_digest(folder)
         made = build_report(folder)
-    except OSError as error:
-        raise ResourceError(f"{folder} cannot be written to: {error.strerror}.") from None
     for problem in made.problems:
         console.print(str(problem), style="yellow", markup=False)
     console.print(f"report: {made.html}")
     if done:
-        write_json(done, {"report": str(made.html)})
+        files = [made.html, *made.tables, *(path for figure in made.figures for path in (figure.png, figure.pdf))]
+        write_json(done, {"numbers": numbers, "files": [path.relative_to(folder).as_posix() for path in files]})
 
 
 def print_results(console: Console, folder: Path) -> int:

@@ -1,4 +1,5 @@
 # The plan as files. Parses without torch; what is stale is decided in capsbench.pipeline.
+import shlex
 import sys
 
 from snakemake.exceptions import WorkflowError
@@ -9,23 +10,31 @@ from capsbench.pipeline import Pipeline
 
 try:
     PIPELINE = Pipeline.from_snakemake(
-        workflow.overwrite_configfiles, config, workflow.is_main_process
+        workflow.overwrite_configfiles,
+        workflow.config_settings.config,
+        workflow.is_main_process,
     )
 except CapsbenchError as error:
     raise WorkflowError(str(error)) from None
 
 PLAN = PIPELINE.house.path
 RESULTS = PIPELINE.house.folder
-# with --sdm conda the job's own environment has the libraries; the package itself is this clone
-CAPSBENCH = (
-    f"PYTHONPATH={workflow.basedir} python -m capsbench"
+# Jobs run the package of this clone, whatever is installed. With --sdm conda their own environment has the libraries.
+PYTHON = (
+    "python"
     if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
-    else f"{sys.executable} -m capsbench"
+    else shlex.quote(sys.executable)
 )
+CLONE = shlex.quote(str(workflow.basedir))
+CAPSBENCH = f"PYTHONPATH={CLONE}${{PYTHONPATH:+:$PYTHONPATH}} {PYTHON} -m capsbench"
 
 
 wildcard_constraints:
     task="|".join(sorted({cell.task for cell in PIPELINE.house.cells})),
+
+
+onstart:
+    PIPELINE.begin()
 
 
 def targets():

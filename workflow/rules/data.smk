@@ -11,5 +11,7 @@ rule data:
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
+    message:
+        "Check the data (log: {log})"
     shell:
-        "{params.capsbench} data {params.plan} --done {output.record} > {log} 2>&1"
+        "{params.capsbench} data {params.plan:q} --done {output.record:q} 2>&1 | tee -i {log:q}"

@@ -6,12 +6,14 @@ rule evaluate:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "evaluated.json",
     log:
         RESULTS / "logs" / "evaluate" / "{task}" / "{variant}.log",
-    threads: 1
     conda:
         "../../environment.yml"
+    threads: 1
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
+    message:
+        "Evaluate {wildcards.task}/{wildcards.variant} (log: {log})"
     shell:
-        "{params.capsbench} evaluate {params.plan} --task {wildcards.task} --variant {wildcards.variant}"
-        " --threads {threads} --done {output.done} > {log} 2>&1"
+        "{params.capsbench} evaluate {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
+        " --threads {threads} --done {output.done:q} 2>&1 | tee -i {log:q}"

@@ -17,5 +17,7 @@ rule report:
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
+    message:
+        "Draw tables, figures and the report (log: {log})"
     shell:
-        "{params.capsbench} report {params.plan} --done {output.done} > {log} 2>&1"
+        "{params.capsbench} report {params.plan:q} --done {output.done:q} 2>&1 | tee -i {log:q}"

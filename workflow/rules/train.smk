@@ -7,12 +7,14 @@ rule train:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "trained.json",
     log:
         RESULTS / "logs" / "train" / "{task}" / "{variant}.log",
-    threads: 1
     conda:
         "../../environment.yml"
+    threads: 1
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
+    message:
+        "Train {wildcards.task}/{wildcards.variant} (log: {log})"
     shell:
-        "{params.capsbench} train {params.plan} --task {wildcards.task} --variant {wildcards.variant}"
-        " --threads {threads} --done {output.done} > {log} 2>&1"
+        "{params.capsbench} train {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
+        " --threads {threads} --done {output.done:q} 2>&1 | tee -i {log:q}"

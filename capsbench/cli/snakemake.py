@@ -1,0 +1,72 @@
+"""`capsbench run`: a plan through Snakemake, started, stopped and spoken for."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from capsbench.data.source import verify
+from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.pipeline import open_house
+from capsbench.plan import House
+
+
+def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
+    """The command line of Snakemake for a plan.
+
+    `--nolock`: Snakemake's own lock outlives a process that is killed. The Snakefile takes one that does not.
+    """
+    snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
+    if not snakefile.is_file():
+        raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
+    said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--cores", cores, "--nolock"]
+    return [*said, "--configfile", str(path), *options]
+
+
+def list_jobs(path: Path, cores: str, options: Sequence[str]) -> int:
+    """Let Snakemake list the jobs that it would run; returns its exit code. Raises PlanError."""
+    House.load(path)
+    return subprocess.run([*command(path, cores, options), "--dry-run"], check=False).returncode
+
+
+def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -> Path:
+    """Run what is missing of a plan; the folder of its results.
+
+    Raises:
+        PlanError, DataError: before anything is written. ResourceError: jobs failed; the message says where to look.
+    """
+    house, source = open_house(path)
+    if source.notice:
+        console.print(f"[bold yellow]{source.notice}[/]")
+    verify(source)
+    code = _run(command(path, cores, options))
+    if code:
+        raise ResourceError(
+            f"Snakemake ended with exit code {code}, not every job is done; the logs are in {house.folder / 'logs'}, "
+            f"the same command goes on from what is done, and `capsbench report {path}` shows what there is."
+        )
+    return house.folder
+
+
+def _run(said: list[str]) -> int:
+    """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends."""
+    process = subprocess.Popen(said)
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),  # a terminal sends Ctrl-C to Snakemake as well
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+    }
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
