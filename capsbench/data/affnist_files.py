@@ -21,8 +21,6 @@ from capsbench.data.orientation import is_transposed
 from capsbench.data.placed import unit
 from capsbench.errors import DataError
 
-FOLDER = "affNIST"
-FORMS = ("test.mat", "test.mat.zip", "test_batches", "test_batches.zip")
 BATCHES = 32
 PER_DIGIT = 32
 PIXELS = CANVAS * CANVAS
@@ -59,15 +57,6 @@ class Part(NamedTuple):
     pixels: NDArray[np.uint8]  # [N, 1600], each image's pixels in the file's order
     labels: NDArray[np.int64]  # [N] 0..9
     originals: NDArray[np.int64]  # [N] which test digit, from 0
-
-
-def find_files(folder: Path) -> Path | None:
-    """The official files in `folder`/affNIST or `folder`/affNIST/transformed, in any of their forms; None without."""
-    for place in (folder / FOLDER, folder / FOLDER / "transformed"):
-        for form in FORMS:
-            if (place / form).exists():
-                return place / form
-    return None
 
 
 def read_files(path: Path, digits: DigitSet, digest: str) -> OfficialAffnist:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import io
-import os
 import urllib.request
 import zipfile
 from pathlib import Path
 
-from capsbench.data.affnist_files import FOLDER, OfficialAffnist, find_files, read_files
+from capsbench.data.affnist_files import OfficialAffnist, read_files
+from capsbench.data.affnist_place import FOLDER, files_digest, official_path
 from capsbench.data.batch import DigitSet
 from capsbench.data.source import cache_folder
 from capsbench.errors import DataError, ResourceError
@@ -31,9 +30,7 @@ def official_affnist(
     the files is recorded in the cache at their first use and compared at each later one.
     Raises DataError when files are there but damaged, changed, or not those of `digits`, and when the download fails.
     """
-    named = os.environ.get("CAPSBENCH_DATA") or folder
-    folders = [cache_folder()] if named is None else [Path(named).expanduser().absolute(), cache_folder()]
-    path = next(filter(None, map(find_files, folders)), None)
+    path = official_path(folder)
     if path is None and download:
         path = download_affnist(cache_folder() / FOLDER)
     if path is None:
@@ -62,18 +59,6 @@ def download_affnist(folder: Path, url: str | None = None) -> Path:
             "CAPSBENCH_CACHE."
         ) from error
     return final
-
-
-def files_digest(path: Path) -> str:
-    """SHA-256 of the file, or of the names and digests of a folder's .mat files. Raises DataError if unreadable."""
-    try:
-        if path.is_dir():
-            lines = [f"{file.name} {files_digest(file)}\n" for file in sorted(path.glob("*.mat"))]
-            return hashlib.sha256("".join(lines).encode()).hexdigest()
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
 
 
 def _fetch(url: str) -> bytes:

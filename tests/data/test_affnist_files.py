@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from made import mat_bytes, official_fields, official_mat, transformed, uci_digits
 
 from capsbench.data import affnist_files
-from capsbench.data.affnist_files import OfficialAffnist, find_files, read_files, read_part
+from capsbench.data.affnist_files import OfficialAffnist, read_files, read_part
+from capsbench.data.affnist_place import find_files
 from capsbench.data.batch import DigitSet
 from capsbench.data.orientation import is_transposed
 from capsbench.data.placed import unit

@@ -16,7 +16,8 @@ import pytest
 from made import official_mat, uci_digits
 
 from capsbench.data import affnist_source
-from capsbench.data.affnist_source import download_affnist, files_digest, official_affnist
+from capsbench.data.affnist_place import files_digest
+from capsbench.data.affnist_source import download_affnist, official_affnist
 from capsbench.errors import DataError, ResourceError
 
 DIGITS = uci_digits()
