@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from capsbench.data.affnist_place import measured_on
 from capsbench.data.raw import BADGES
 from capsbench.data.source import DataSource, cache_folder, find_source, source_digest
 from capsbench.errors import DataError, PlanError, ResourceError
@@ -148,7 +149,8 @@ class Pipeline:
         )
         for cell in self.house.cells:
             specs = self.specs(cell)
-            runs = {seed: run_digests(self.house, cell, seed, data["digest"])["run"] for seed in cell.seeds}
+            test_set = measured_on(self.house, cell)
+            runs = {seed: run_digests(self.house, cell, seed, data["digest"], test_set)["run"] for seed in cell.seeds}
             _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in runs.items()}})
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
             _write_if_changed(specs / "evaluate-spec.json", evaluation)

@@ -94,6 +94,10 @@ def data(
     for file, digest in sums.items():
         console.print(f"{digest}  {file}")
     console.print(f"{house.path}: {source.badge} from {source.origin}, every file as it should be.")
+    if house.plan.tasks.affnist is not None:
+        from capsbench.cli.affnist import find_affnist
+
+        console.print(find_affnist(house), markup=False)
     if done:
         write_json(done, {**dataset_record(source), "files": sums, "notice": source.notice})
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
@@ -42,7 +43,7 @@ def train_cells(
     waiting = []
     for cell in cells:
         for s in _seeds(cell, seed):
-            digest = run_digests(house, cell, s, dataset["digest"])["run"]
+            digest = run_digests(house, cell, s, dataset["digest"], measured_on(house, cell))["run"]
             manifest = is_done(house.run_folder(cell, s), digest)
             if manifest is None:
                 waiting.append((cell, s))
@@ -169,7 +170,7 @@ def evaluate_cells(
     for cell in cells:
         for s in _seeds(cell, seed):
             folder = house.run_folder(cell, s)
-            manifest = is_done(folder, run_digests(house, cell, s, dataset["digest"])["run"])
+            manifest = is_done(folder, run_digests(house, cell, s, dataset["digest"], measured_on(house, cell))["run"])
             if manifest is None:
                 raise CapsbenchError(
                     f"{cell.label} seed {s} is not trained with this plan, source and data; "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from capsbench.data.source import cache_folder
 from capsbench.errors import DataError
+from capsbench.plan import Cell, House
 
 FOLDER = "affNIST"
 FORMS = ("test.mat", "test.mat.zip", "test_batches", "test_batches.zip")
@@ -50,10 +51,12 @@ def _file_digest(path: Path, size: int, modified: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def identity(dataset: str, folder: str | Path | None = None) -> str:
-    """Which affNIST a run on `dataset` is measured on along training: what goes into its digest beside the digits'.
+def measured_on(house: House, cell: Cell) -> str | None:
+    """Which affNIST a run of `cell` is measured on along training, for its digest; None for the other tasks.
 
     The synthetic set follows from the digits and the source, which have digests of their own: its name says enough.
     """
-    path = official_path(folder) if dataset == "mnist" else None
+    if cell.task != "affnist":
+        return None
+    path = official_path(house.plan.data_folder) if cell.dataset == "mnist" else None
     return SYNTHETIC if path is None else files_digest(path)

@@ -21,7 +21,7 @@ KEPT = 1 << 16  # a part of at most so many images is kept as uint8: 105 MB
 
 
 def affnist_set(
-    test: DigitSet, *, dataset: str, transforms: int, count: int | None = None, folder: Path | None = None
+    test: DigitSet, *, dataset: str, transforms: int, count: int | None = None, folder: str | Path | None = None
 ) -> ImageSet:
     """The affNIST test set, the same in every measurement of a plan: official where its files are, else synthetic.
 

@@ -12,7 +12,7 @@ from capsbench.provenance import digest_of
 
 
 def evaluation_digest(cell: Cell, manifest: dict[str, Any]) -> str:
-    """Digest of everything that decides a run's metrics: its training, its weights, the options, the evaluation's source."""
+    """Digest of all that decides a run's metrics: training, weights, options, the evaluation's source."""
     return digest_of(
         [manifest["digest"], manifest["weights"], cell.options.evaluation_options(), evaluation_source(cell)]
     )

@@ -20,7 +20,7 @@ OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.
 
 
 def evaluate(trained: Trained) -> list[Condition]:
-    """The one condition `test`: 10,000 test images (or as few as the plan says), never shifted, nothing selected on them."""
+    """The one condition `test`: 10,000 test images (or as few as the plan says), never shifted, none to choose by."""
     options = trained.cell.options
     digits = trained.digits.test
     if options.test_images is not None and options.test_images < len(digits.labels):
@@ -44,7 +44,7 @@ def evaluate(trained: Trained) -> list[Condition]:
 
 
 def perturbations(model: nn.Module, poses: Tensor, labels: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:
-    """Figure 4: each dimension of the winning capsule moved by OFFSETS and decoded, for the first right digit of a class.
+    """Figure 4: each dimension of the winning capsule moved by OFFSETS and decoded, for a class's first right digit.
 
     Returns `grid` [digits, D, 11, H, W] uint8, `labels` [digits], `offsets` [11].
     """

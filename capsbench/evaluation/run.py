@@ -28,7 +28,7 @@ class Trained:
     model: nn.Module  # in evaluation mode, float32, on the device
     digits: Digits  # on the device
     folder: Path  # of the run
-    data_folder: Path | None  # where official affNIST files may lie
+    data_folder: str | None  # of the plan, where official affNIST files may lie
 
 
 def evaluate_run(
@@ -39,7 +39,6 @@ def evaluate_run(
     digest: str,
     digits: Digits,
     device: torch.device,
-    data_folder: Path | None = None,
 ) -> list[Condition]:
     """Every condition of a trained run, stored in its folder. Evaluation is in float32 whatever training was.
 
@@ -51,7 +50,7 @@ def evaluate_run(
     started = time.perf_counter()
     task = importlib.import_module(f"capsbench.evaluation.{cell.task}")
     with torch.inference_mode():
-        conditions: list[Condition] = task.evaluate(Trained(cell, seed, model, digits, folder, data_folder))
+        conditions: list[Condition] = task.evaluate(Trained(cell, seed, model, digits, folder, house.plan.data_folder))
     seconds = time.perf_counter() - started
     for condition in conditions:
         condition.write(folder, manifest=manifest, digest=digest, seconds=seconds)

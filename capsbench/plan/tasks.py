@@ -57,7 +57,7 @@ class TaskPlan(Strict):
 
     def evaluation_options(self) -> dict[str, Any]:
         """The options that only evaluation reads."""
-        training_side = {"variants", "seeds", "width", "widths", "training", *self.TRAINING}
+        training_side = {"variants", "seeds", "width", "widths", "training", "download_official", *self.TRAINING}
         return {key: value for key, value in self.model_dump().items() if key not in training_side}
 
     def reductions(self) -> list[str]:
@@ -108,6 +108,7 @@ class AffnistTask(TaskPlan):
     probe_images: PositiveInt = 320_000  # affNIST images looked at in each of them
     transforms: PositiveInt = 32  # affine transforms a test digit
     factor_images: PositiveInt = 10_000  # images at each point of the one-factor curves
+    download_official: bool = False  # fetch the official files where they are not; without them the set is synthetic
 
     def reductions(self) -> list[str]:
         """Those of every task, and this one's own."""

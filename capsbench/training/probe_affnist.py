@@ -44,7 +44,7 @@ def make_probe(
     batch: int,
     *,
     dataset: str = "mnist",
-    folder: Path | None = None,
+    folder: str | Path | None = None,
 ) -> AffnistProbe:
     """The probe of one run.
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from capsbench.data.affnist_place import measured_on
 from capsbench.data.batch import DigitSet, Stream
 from capsbench.data.digits import Digits, first, held_out, per_class
 from capsbench.errors import ResourceError
@@ -73,7 +74,10 @@ def make_probe(setting: Setting, stream: Stream) -> Probe | None:
     if setting.cell.task == "mnist":
         return None
     module = importlib.import_module(f"capsbench.training.probe_{setting.cell.task}")
-    return module.make_probe(setting.cell.options, setting.digits, stream, setting.cell.training.batch)
+    where = {}
+    if setting.cell.task == "affnist":
+        where = {"dataset": setting.cell.dataset, "folder": setting.house.plan.data_folder}
+    return module.make_probe(setting.cell.options, setting.digits, stream, setting.cell.training.batch, **where)
 
 
 def new_model(setting: Setting, seed: int) -> nn.Module:
@@ -117,7 +121,7 @@ def train_run(
     """
     house, cell = setting.house, setting.cell
     folder = house.run_folder(cell, seed)
-    digests = run_digests(house, cell, seed, setting.dataset["digest"])
+    digests = run_digests(house, cell, seed, setting.dataset["digest"], measured_on(house, cell))
     if (manifest := is_done(folder, digests["run"])) is not None:
         return manifest
     (folder / "manifest.json").unlink(missing_ok=True)

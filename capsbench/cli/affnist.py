@@ -1,0 +1,32 @@
+"""Which affNIST a plan is tested on: the official files, downloaded if the plan says so, or the synthetic set."""
+
+from __future__ import annotations
+
+from capsbench.data.affnist_place import FOLDER, files_digest, official_path
+from capsbench.data.source import cache_folder
+from capsbench.errors import DataError
+from capsbench.plan import House
+
+
+def find_affnist(house: House) -> str:
+    """Look for the official files, download them if the plan says `download_official`, and say what will be used.
+
+    Raises:
+        ResourceError: the download cannot be written.
+    """
+    options = house.plan.tasks.affnist
+    assert options is not None  # asked only of plans with the task
+    if house.dataset != "mnist":
+        return f"affNIST: affnist-synth, made of {house.dataset}."
+    path = official_path(house.plan.data_folder)
+    reason = "no official files were found, and the plan does not say download_official"
+    if path is None and options.download_official:
+        from capsbench.data.affnist_source import download_affnist
+
+        try:
+            path = download_affnist(cache_folder() / FOLDER)
+        except DataError as error:
+            reason = str(error).rstrip(".")
+    if path is None:
+        return f"affNIST: affnist-synth, not the paper's test set ({reason})."
+    return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)})."
