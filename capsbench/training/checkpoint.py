@@ -116,9 +116,14 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
     tensors = checkpoint.tensors
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     state: dict[int, dict[str, Tensor]] = {}
-    for index, (name, _) in enumerate(model.named_parameters()):
+    for index, (name, parameter) in enumerate(model.named_parameters()):
         keys = [k for k in tensors if k.startswith("optimiser.") and k.split(".", 2)[2] == name]
         if keys:
-            state[index] = {k.split(".", 2)[1]: tensors[k] for k in keys}
+            state[index] = {k.split(".", 2)[1]: _laid_out_as(parameter, tensors[k]) for k in keys}
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
     sums.copy_(tensors["sums"])
+
+
+def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+    """`value` with the strides of its parameter: fused Adam walks both in the order of memory, whatever their strides."""
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value) if value.shape == parameter.shape else value
