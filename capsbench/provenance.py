@@ -13,7 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,9 @@ def _without_words(node: Any) -> Any:
     return [type(node).__name__, *([key, _without_words(value)] for key, value in sorted(kept.items()))]
 
 
-@functools.cache
-def _parsed(path: Path) -> tuple[str, tuple[str, ...]]:
+def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
     """The digest of one source file and the capsbench modules it imports."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = ast.parse(path.read_bytes(), filename=str(path))
     imports: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -81,6 +80,9 @@ def _parsed(path: Path) -> tuple[str, tuple[str, ...]]:
     return digest_of(_without_words(tree)), tuple(
         sorted(name for name in imports if name.split(".")[0] == PACKAGE.name)
     )
+
+
+_parsed = functools.cache(_parse)  # the package does not change while it runs; a user's file may
 
 
 def _file_of(module: str) -> Path | None:
@@ -96,14 +98,17 @@ def _file_of(module: str) -> Path | None:
 NOT_SOURCE = ("capsbench.plan", "capsbench.provenance", "capsbench.files", "capsbench.errors")
 
 
-def source_digest(roots: Iterable[str], outside: Iterable[Path] = ()) -> str:
-    """Digest of the source that `roots` (modules of capsbench) import, directly or not, and of files `outside`.
+def source_digest(roots: Iterable[str], outside: Mapping[str, Path] | None = None) -> str:
+    """Digest of the source that `roots` (modules of capsbench) and files `outside`, by name, import, directly or not.
 
     Comments, docstrings and layout do not count, nor do the modules of NOT_SOURCE. A module outside this closure can
     change without changing the digest.
     """
     files: dict[str, str] = {}
     waiting = list(roots)
+    for name, file in (outside or {}).items():
+        files[f"outside {name}"], imports = _parse(file)
+        waiting.extend(imports)
     while waiting:
         module = waiting.pop()
         path = _file_of(module)
@@ -115,8 +120,6 @@ def source_digest(roots: Iterable[str], outside: Iterable[Path] = ()) -> str:
         files[name], imports = _parsed(path)
         parents = [module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)]  # their __init__ runs too
         waiting.extend([*imports, *parents])
-    for path in outside:
-        files[path.name] = _parsed(path)[0]
     return digest_of(files)
 
 

@@ -18,6 +18,7 @@ from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
+from capsbench.plan.routings import is_custom
 
 LINE_SECONDS = 20.0  # between lines where there is no terminal to draw a bar on
 
@@ -74,7 +75,7 @@ def _train(
 ) -> list[dict[str, Any]]:
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
-    from capsbench.training.run import Setting, choose_precision, train_run
+    from capsbench.training.run import Setting, choose_precision, new_model, train_run
     from capsbench.training.tensorboard import event_writer
 
     devices.set_up(threads)
@@ -82,8 +83,15 @@ def _train(
     precisions: dict[str, dict[str, Any]] = {}
     with devices.device(device) as chosen:
         digits = load_digits(source, chosen)
+
+        def setting_of(cell: Cell) -> Setting:
+            return Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
+
+        for cell in {cell.label: cell for cell, _ in waiting}.values():
+            if is_custom(getattr(cell.spec, "routing", "")):
+                new_model(setting_of(cell), 0)  # tried before anything trains: its mistake would come hours later
         for cell, seed in waiting:
-            setting = Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
+            setting = setting_of(cell)
             if cell.label not in precisions:  # a cell's seeds train alike
                 precision, timings = _stored_precision(house, cell) or choose_precision(setting, seed)
                 precisions[cell.label] = {"precision": precision, "precision_timings": timings}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
-from capsbench.models.decoder import Decoder
+from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing.squash import squash
@@ -38,9 +38,7 @@ class CapsNet(nn.Module):
         self.digit_caps = CapsuleLayer(
             types=types, places=side**2, child_dim=d, outputs=CLASSES, dim=spec.dim, options=spec, folder=folder
         )
-        self.decoder = (
-            Decoder(CLASSES, spec.dim, spec.decoder, image_size, spec.mask) if spec.reconstruction != "none" else None
-        )
+        self.decoder = build_decoder(spec, CLASSES, image_size)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -88,7 +86,4 @@ class CapsNet(nn.Module):
 
     def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
         """What the decoder draws from capsules [B, 10, 16] for `classes` [B] int64: [B, H, W] float32 in (0, 1)."""
-        if self.decoder is None:
-            raise TypeError("this CapsNet has no decoder: its spec says reconstruction: none")
-        with torch.autocast(poses.device.type, enabled=False):
-            return self.decoder(poses, classes)
+        return draw(self.decoder, poses, classes)

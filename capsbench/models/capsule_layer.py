@@ -8,18 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from capsbench.plan.routings import ROUTINGS
 from capsbench.plan.variants import RoutingOptions
 from capsbench.routing import build_routing
 from capsbench.routing.types import Routed
 
 
 def routing_keywords(options: RoutingOptions) -> dict[str, Any]:
-    """What a routing is to do otherwise than by default; one that does not take an option refuses it by name."""
+    """What a routing is told beside its own options; one that does not take an option refuses it by name.
+
+    The package's own are told the squash and normaliser that they take, one from outside those that the plan says.
+    """
     keywords: dict[str, Any] = dict(options.routing_options)
-    if options.squash != "hinton":
-        keywords["squash"] = options.squash
-    if options.normaliser != "softmax":
-        keywords["normaliser"] = options.normaliser
+    facts = ROUTINGS.get(options.routing)
+    for switch in ("squash", "normaliser"):
+        value = getattr(options, switch)
+        if value is not None and (facts is None or switch in facts.takes):
+            keywords[switch] = value
     if options.detach_inner:
         keywords["detach_inner"] = True
     if options.bias == "official":
@@ -53,6 +58,7 @@ class CapsuleLayer(nn.Module):
         self.share = options.share
         self.iterations = options.iterations
         self.places = places
+        self.check_values = False  # True: NaN and infinity in what is routed are errors, at the price of a wait
         kinds = {"none": types * (places or 0), "type": types, "all": 1}[options.share]
         self.weight = nn.Parameter(torch.empty(kinds, outputs, child_dim, dim))  # W [I | types | 1, J, d, D]
         self.routing = build_routing(
@@ -76,4 +82,10 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
         """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
-        return self.routing(self.votes(u), children=u, iterations=iterations or self.iterations, trace=trace)
+        return self.routing(
+            self.votes(u),
+            children=u,
+            iterations=iterations or self.iterations,
+            trace=trace,
+            check_values=self.check_values,
+        )

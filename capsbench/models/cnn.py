@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.models.output import Output
+from capsbench.models.decoder import build_decoder, draw
+from capsbench.models.output import Output, linked
 from capsbench.plan.variants import CnnSpec
 
 CLASSES = 10
@@ -21,6 +21,10 @@ class Cnn(nn.Module):
     The Table 1 CNN (section 4): 5x5 convolutions of 256, 256, 128 channels, dense 328 and 192, dropout, softmax; its
     35,445,522 parameters at 28x28 tell that the convolutions keep the size (SAME padding).
     With `head: average`, ConvNet-Avg (Gu et al. 2021): a global average in the place of flattening and dense layers.
+
+    With `reconstruction`, a decoder is fed as CapsNet's is: a linear layer reads a 16-D vector for each class off the
+    last features, the vectors of all but one class are masked, and the decoder draws the image from what is left. The
+    classifier is the same with and without; the squared error reaches the convolutions through the shared features.
     """
 
     def __init__(self, spec: CnnSpec, image_size: int = 28, folder: Path | None = None) -> None:
@@ -37,6 +41,8 @@ class Cnn(nn.Module):
         widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.classes = nn.Linear(widths[-1], CLASSES)
+        self.decoder = build_decoder(spec, CLASSES, image_size)
+        self.vectors = nn.Linear(widths[-1], CLASSES * spec.dim) if self.decoder is not None else None
 
     def features(self, images: Tensor) -> Tensor:
         """The layer before the classes: images [B, 1, H, W] to [B, F]."""
@@ -52,8 +58,14 @@ class Cnn(nn.Module):
         return x
 
     def forward(self, images: Tensor) -> Output:
-        """Logits (probabilities for the margin loss) of images [B, 1, H, W] float32 in [0, 1]."""
-        x = F.dropout(self.features(images), self.spec.dropout, self.training)
-        logits = self.classes(x).float()  # [B, 10]
-        # the margin loss wants lengths in [0, 1): ten independent sigmoids
-        return Output(torch.sigmoid(logits) if self.spec.loss == "margin" else logits)
+        """Logits (ten sigmoids for the margin loss) of images [B, 1, H, W] float32 in [0, 1]."""
+        features = self.features(images)  # [B, F]
+        logits = self.classes(F.dropout(features, self.spec.dropout, self.training)).float()  # [B, 10]
+        poses = None
+        if self.vectors is not None:
+            poses = self.vectors(features).float().unflatten(1, (CLASSES, self.spec.dim))  # [B, 10, 16]
+        return Output(linked(self.spec, logits), poses)
+
+    def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
+        """What the decoder draws from vectors [B, 10, 16] for `classes` [B] int64: [B, H, W] float32 in (0, 1)."""
+        return draw(self.decoder, poses, classes)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.plan.variants import DecoderOptions
+
 
 class Decoder(nn.Module):
     """Fully connected layers, ReLU between them and a sigmoid at the end.
@@ -42,3 +44,19 @@ class Decoder(nn.Module):
         for layer in self.layers[:-1]:
             x = F.relu(layer(x))  # [B, 512], [B, 1024]
         return torch.sigmoid(self.layers[-1](x)).unflatten(1, (self.image_size, self.image_size))  # [B, H, W]
+
+
+def build_decoder(options: DecoderOptions, classes: int, image_size: int) -> Decoder | None:
+    """The decoder that a spec asks for, or None."""
+    if options.reconstruction == "none":
+        return None
+    return Decoder(classes, options.dim, options.decoder, image_size, options.mask)
+
+
+def draw(decoder: Decoder | None, poses: Tensor, classes: Tensor) -> Tensor:
+    """What a model's decoder draws, in float32 under autocast too. Raises TypeError if the model has none."""
+    if decoder is None:
+        raise TypeError("this model has no decoder: its spec says reconstruction: none")
+    with torch.autocast(poses.device.type, enabled=False):
+        drawn: Tensor = decoder(poses.float(), classes)
+    return drawn

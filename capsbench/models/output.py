@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+from capsbench.plan.variants import Spec
+from capsbench.routing.types import Pass
 
 
 class Output(NamedTuple):
@@ -13,4 +17,9 @@ class Output(NamedTuple):
     scores: Tensor  # [B, K] float32: capsule lengths, or logits for a loss with its own link function
     poses: Tensor | None = None  # [B, K, D] float32: output capsules, if the model has them
     couplings: Tensor | None = None  # [B, I, K]: of the last routing pass
-    trace: list | None = None  # one entry a routing pass, on request
+    trace: tuple[Pass, ...] | None = None  # one entry a routing pass, on request
+
+
+def linked(spec: Spec, logits: Tensor) -> Tensor:
+    """A CNN's scores for its loss: ten independent sigmoids where the loss wants lengths in [0, 1), else the logits."""
+    return torch.sigmoid(logits) if spec.loss in ("margin", "spread") else logits

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
-from capsbench.models.output import Output
+from capsbench.models.output import Output, linked
 from capsbench.plan.variants import TwoDigitSpec
 
 CLASSES = 10
@@ -62,4 +62,4 @@ class TwoDigit(nn.Module):
             for layer in self.dense:
                 pooled = F.relu(layer(pooled))  # [B, 128]
             logits = self.classes(pooled)  # [B, 10]
-        return Output(torch.sigmoid(logits) if self.spec.loss == "margin" else logits)
+        return Output(linked(self.spec, logits))

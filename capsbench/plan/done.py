@@ -7,6 +7,8 @@ from typing import Any
 
 from capsbench.errors import PlanError
 from capsbench.files import read_json
+from capsbench.plan.custom import custom_files
+from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
 from capsbench.plan.variants import MODELS
 from capsbench.provenance import digest_of, source_digest
@@ -19,25 +21,18 @@ TASK_MODULES = {  # what a task adds to training
 }
 
 
-def custom_routing_file(house: House, cell: Cell) -> Path | None:
-    """The user's file of a routing named `my_file:my_routing`, if it lies beside the plan."""
-    routing = getattr(cell.spec, "routing", "")
-    if ":" not in routing:
-        return None
-    path = house.path.parent.joinpath(*routing.split(":")[0].split(".")).with_suffix(".py")
-    return path if path.is_file() else None
-
-
 def training_source(house: House, cell: Cell) -> str:
-    """Digest of the source that decides a run's weights: trainer, stream, probe, model, routing."""
+    """Digest of the source that decides a run's weights: trainer, stream, probe, model, routing.
+
+    Of a routing outside the package it covers the user's files too. Raises PlanError where one of them is not Python.
+    """
     roots = ["capsbench.training.run", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
     routing = getattr(cell.spec, "routing", None)
-    outside = []
-    if routing and ":" not in routing:
-        roots.append(f"capsbench.routing.{routing.replace('-', '_')}")
-    elif (path := custom_routing_file(house, cell)) is not None:
-        outside.append(path)
-    return source_digest(roots, outside)
+    if routing is None:
+        return source_digest(roots)
+    if is_custom(routing):
+        return source_digest(roots, custom_files(routing, house.path.parent))
+    return source_digest([*roots, f"capsbench.routing.{routing.replace('-', '_')}"])
 
 
 def evaluation_source(cell: Cell) -> str:
@@ -45,12 +40,16 @@ def evaluation_source(cell: Cell) -> str:
     return source_digest([f"capsbench.evaluation.{cell.task}"])
 
 
-def run_digests(house: House, cell: Cell, seed: int, data_digest: str) -> dict[str, str]:
-    """The digests in a run's manifest; `run` is the one that says whether it is done."""
+def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
+    """The digests in a run's manifest; `run` is the one that says whether it is done.
+
+    `test_set`: what is looked at along training, where that may be one of several (capsbench.data.affnist_place).
+    """
     digests = {
         "config": digest_of([cell.config(), seed]),
         "training_source": training_source(house, cell),
         "data": data_digest,
+        **({"test_set": test_set} if test_set is not None else {}),
     }
     return {"run": digest_of(digests), **digests, "plan": house.digest}
 

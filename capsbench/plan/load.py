@@ -12,11 +12,12 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from capsbench.errors import PlanError, nearest
+from capsbench.plan.custom import check_custom
+from capsbench.plan.routings import CUSTOM_ROUTING
 from capsbench.plan.schema import SAFE_NAME, Plan
 from capsbench.plan.tasks import TrainingPart
-from capsbench.plan.variants import SPECS, Spec, VariantSpec
+from capsbench.plan.variants import SPECS, RoutingOptions, Spec, VariantSpec
 
-CUSTOM_ROUTING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # my_file:my_routing
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
 
 
@@ -101,7 +102,8 @@ def _sentence(error: ValidationError, model: Any, file: Path, prefix: str = "") 
         return PlanError(f"{file}: {where} is {first['input']!r}{nearest(first['input'], words)}")
     message = re.sub(r"^(Value error, |Input )", "", first["msg"])
     if first["type"] == "value_error":
-        return PlanError(f"{file}: {f'{where}: ' if key or prefix else ''}{message}.")
+        end = "" if message.endswith(("?", ".")) else "."
+        return PlanError(f"{file}: {f'{where}: ' if key or prefix else ''}{message}{end}")
     return PlanError(f"{file}: {where} is {first['input']!r}, but {message[0].lower()}{message[1:]}.")
 
 
@@ -118,6 +120,13 @@ def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
         raise _sentence(error, SPECS[model], file, name) from None
 
 
+def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A variant's values: its base's and its own. Another routing comes with its own passes, squash and options."""
+    if own.get("routing", base.get("routing", "dynamic")) != base.get("routing", "dynamic"):
+        base = {key: value for key, value in base.items() if key not in RoutingOptions.OF_THE_ROUTING}
+    return base | own
+
+
 def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | None = None) -> dict[str, Spec]:
     """Specs of every variant in `raw`, each `base` looked up in `raw` first and then in `known`."""
     specs: dict[str, Spec] = {}
@@ -132,9 +141,9 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
             return dict(values)
         base, own = values["base"], {key: value for key, value in values.items() if key != "base"}
         if base in raw and base != name:
-            return resolve(base, (*path, name)) | own
+            return changed(resolve(base, (*path, name)), own)
         if known and base in known:
-            return known[base].model_dump() | own
+            return changed(known[base].model_dump(), own)
         raise PlanError(
             f"{file}: variant {name}: base {base!r} does not exist{nearest(base, {*raw, *(known or {})} - {name})}"
         )
@@ -152,6 +161,12 @@ def load_variants(file: Path | None = None) -> dict[str, Spec]:
     """Every variant of config/variants.yaml (or `file`), resolved."""
     path = file or config_folder() / "variants.yaml"
     return resolve_variants(read_yaml(path), path)
+
+
+def custom_variant(name: str, shipped: dict[str, Spec], file: Path) -> Spec:
+    """The variant that a bare `my_file:my_routing` stands for: the paper's CapsNet with that routing."""
+    words = {"routing": name, "title": name, "source": f"{name.split(':')[0]}, outside the suite"}
+    return build_spec(changed(shipped[CUSTOM_BASE].model_dump(), words), file, name)
 
 
 def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart]]:
@@ -192,11 +207,11 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
             if variant in known:
                 spec = known[variant]
             elif CUSTOM_ROUTING.fullmatch(variant):
-                custom = shipped[CUSTOM_BASE].model_dump() | {"routing": variant, "title": variant}
-                spec = build_spec(custom, path, variant)
+                spec = custom_variant(variant, shipped, path)
             else:
                 raise PlanError(f"{path}: tasks.{task_name}.variants: no variant {variant!r}{nearest(variant, known)}")
             if reason := task.unfit(spec):
                 raise PlanError(f"{path}: tasks.{task_name}: variant {variant} {reason}.")
+            check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}")
             named[variant] = spec
     return plan, named, trainings

@@ -59,9 +59,8 @@ class Cell:
 
     def config(self) -> dict[str, Any]:
         """The resolved config: everything a plan says that decides the weights (but the seed)."""
-        shown = {"title", "source"}  # words for tables
         return {
-            "variant": self.spec.model_dump(exclude=shown),
+            "variant": self.spec.model_dump(exclude=set(self.spec.WORDS)),
             "training": self.training.model_dump(),
             "task": self.options.training_options(),
             "dataset": self.dataset,

@@ -10,8 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from capsbench.errors import nearest
+from capsbench.plan.routings import CUSTOM_PASSES, CUSTOM_ROUTING, ROUTINGS, is_custom
+
 Reconstruction = Literal["none", "paper", "official"]
-Loss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "nll"]
+Loss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "nll", "spread"]
+LinkedLoss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "spread"]  # of models that end in logits
+Squash = Literal["hinton", "half", "exp", "tanh", "ratio"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -25,9 +30,11 @@ class Spec(Strict):
     """What every variant says."""
 
     SCALED: ClassVar[tuple[str, ...]] = ()  # the widths that a plan's `width` multiplies
+    WORDS: ClassVar[frozenset[str]] = frozenset({"title", "source", "home"})  # for tables: they decide no weight
 
     title: str = ""  # the row's name in tables, if the variant's name does not do
     source: str = ""  # paper and section, or whose idea it is
+    home: Literal["mnist", "affnist", "multimnist", "two_digit"] = "mnist"  # the task at whose size it is counted
     loss: Loss
     down_weight: Annotated[float, Field(gt=0)] = 0.5  # margin loss: lambda of the absent classes (section 3)
     train_on: Literal["task", "pairs"] = "task"  # `pairs`: the two-digit task's positive control
@@ -50,21 +57,81 @@ class Spec(Strict):
 
 
 class RoutingOptions(Strict):
-    """How capsules of one layer send their votes to the next."""
+    """How capsules of one layer send their votes to the next.
+
+    A variant that names another routing than its `base` gets that routing's own passes, squash, normaliser and options
+    (`OF_THE_ROUTING`), and not its base's; so does one that says nothing of them.
+    """
+
+    OF_THE_ROUTING: ClassVar[tuple[str, ...]] = ("iterations", "squash", "normaliser", "routing_options")
 
     routing: str = "dynamic"  # a name of capsbench.routing, or my_file:my_routing
     iterations: PositiveInt = 3  # r: passes, the first with uniform couplings (procedure 1)
     share: Literal["none", "type", "all"] = (
         "none"  # W_ij of each pair | of each primary type | of all positions and types
     )
-    normaliser: Literal["softmax", "leaky", "sigmoid"] = "softmax"  # over the OUTPUT capsules (equation 3)
-    squash: Literal["hinton", "half", "exp", "tanh", "ratio"] = "hinton"  # equation 1
+    normaliser: Literal["softmax", "leaky", "sigmoid"] | None = None  # over the OUTPUT capsules (eq. 3: softmax)
+    squash: Squash | None = None  # of the output capsules (eq. 1: hinton); null: the routing has none
     detach_inner: bool = False  # True: gradient through the last pass only (not what the authors do)
     bias: Literal["paper", "official"] = "paper"  # official: a [classes, dim] bias added to s_j before each squash
-    routing_options: dict[str, Any] = {}  # options that only this routing takes
+    routing_options: dict[str, Any] = {}  # options that only this routing takes, such as alpha or prior
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_routing_has_it(cls, values: Any) -> Any:
+        """What is not said is the routing's own."""
+        if not isinstance(values, dict) or not isinstance(values.get("routing", ""), str):
+            return values
+        facts = ROUTINGS.get(values.get("routing", "dynamic"))
+        own: dict[str, Any] = {"iterations": facts.passes if facts else CUSTOM_PASSES}
+        if facts:
+            own |= {"squash": facts.squash, "normaliser": facts.normaliser}
+        return {**values, **{key: value for key, value in own.items() if values.get(key) is None}}
+
+    @model_validator(mode="after")
+    def _routing_takes_it(self) -> Self:
+        """Every switch is one that the routing knows; what a routing from outside knows is seen when it is built."""
+        if is_custom(self.routing) and CUSTOM_ROUTING.fullmatch(self.routing):
+            return self
+        facts = ROUTINGS.get(self.routing)
+        if facts is None:
+            hint = "; outside the package it is my_file:my_routing" if is_custom(self.routing) else ""
+            raise ValueError(f"there is no routing {self.routing!r}{hint or nearest(self.routing, ROUTINGS)}")
+        if facts.passes == 1 and self.iterations != 1:
+            raise ValueError(f"routing {self.routing} makes one pass: iterations must be 1, not {self.iterations}")
+        said = {
+            "squash": self.squash if self.squash != facts.squash else None,
+            "normaliser": self.normaliser if self.normaliser != facts.normaliser else None,
+            "detach_inner": self.detach_inner or None,
+            "bias": self.bias if self.bias != "paper" else None,
+        }
+        for key, value in said.items():
+            if value is not None and key not in facts.takes:
+                raise ValueError(f"routing {self.routing} takes no {key}, which is {value!r} here")
+        return self
 
 
-class CapsNetSpec(Spec, RoutingOptions):
+def _routing_and_loss(spec: CapsNetSpec | TwoDigitSpec) -> None:
+    """Raise ValueError where the routing's scores are not what the loss takes; a routing from outside knows best."""
+    if spec.routing == "inverted-attention" and "cross-entropy" not in spec.loss:
+        raise ValueError(
+            f"routing inverted-attention scores with logits, for its capsules are all of one length: "
+            f"loss must be cross-entropy or sigmoid-cross-entropy, not {spec.loss}"
+        )
+    if spec.loss == "nll" and spec.routing != "self-routing" and not is_custom(spec.routing):
+        raise ValueError(f"loss nll takes scores that sum to 1, which self-routing gives and {spec.routing} does not")
+
+
+class DecoderOptions(Strict):
+    """A decoder that draws the digit from the vector of one class (section 4.1), trained beside the classes."""
+
+    dim: PositiveInt = 16  # of each class's vector (DigitCaps)
+    reconstruction: Reconstruction = "none"  # the weight of the squared error beside the loss; none: no decoder
+    decoder: list[PositiveInt] = [512, 1024]  # its hidden layers
+    mask: Literal["class", "agnostic"] = "class"  # what it sees: the class's vector in its place, or alone
+
+
+class CapsNetSpec(DecoderOptions, RoutingOptions, Spec):
     """The CapsNet of section 4, figures 1 and 2."""
 
     SCALED = ("channels", "primary_types", "decoder")
@@ -75,26 +142,28 @@ class CapsNetSpec(Spec, RoutingOptions):
     kernel: PositiveInt = 9  # Conv1 and PrimaryCapsules
     primary_types: PositiveInt = 32
     primary_dim: PositiveInt = 8
-    primary_squash: Literal["hinton", "half", "exp", "tanh", "ratio", "none"] = "hinton"
+    primary_squash: Squash | Literal["none"] = "hinton"
     primary_scale: Literal["paper", "official"] = "paper"  # official: pre-activation times 1/primary_types
-    dim: PositiveInt = 16  # DigitCaps
     init: Literal["paper", "official"] = "paper"  # the paper is silent: PyTorch's defaults, W ~ N(0, 0.1)
-    reconstruction: Reconstruction = "none"  # the weight of the squared error beside the margin loss
-    decoder: list[PositiveInt] = [512, 1024]  # hidden layers of the decoder (section 4.1)
-    mask: Literal["class", "agnostic"] = "class"  # what the decoder sees: the class's capsule in its place, or alone
+
+    @model_validator(mode="after")
+    def _loss_takes_the_scores(self) -> Self:
+        _routing_and_loss(self)
+        return self
 
     def smallest_image(self) -> int:
         """Two `kernel` convolutions without padding, the second of stride 2."""
         return 2 * self.kernel - 1
 
 
-class CnnSpec(Spec):
+class CnnSpec(DecoderOptions, Spec):
     """A plain convolutional network: convolutions with ReLU (and pooling), dense layers, classes."""
 
-    SCALED = ("channels",)  # not the dense layers: dropout over two dozen features stops a narrow network from learning
+    # Not the dense layers: dropout over two dozen features stops a narrow network from learning.
+    SCALED = ("channels", "decoder")
 
     model: Literal["cnn"]
-    loss: Loss = "cross-entropy"
+    loss: LinkedLoss = "cross-entropy"
     channels: list[PositiveInt]
     kernels: list[PositiveInt]
     pools: list[PositiveInt] = []  # max-pool of that size and stride after each convolution; 1 is none
@@ -123,13 +192,41 @@ class CnnSpec(Spec):
         return size
 
 
-class TwoDigitSpec(Spec, RoutingOptions):
-    """The two-digit transfer's models: one small trunk, then pooling and dense layers, or capsules with one shared W."""
+class ResNetSpec(Spec):
+    """A residual network: 3x3 convolutions with batch normalisation in stages, global average pooling, classes."""
+
+    SCALED = ("channels",)
+
+    model: Literal["resnet"]
+    loss: LinkedLoss = "cross-entropy"
+    channels: list[PositiveInt] = Field(min_length=1)  # of each stage; every stage but the first halves the image
+    blocks: PositiveInt = 2  # residual blocks a stage, of two convolutions each
+
+
+class EmCapsNetSpec(Spec):
+    """Matrix capsules with EM routing (Hinton, Sabour and Frosst 2018), its small configuration."""
+
+    SCALED = ("channels", "primary_types", "capsule_types")
+
+    model: Literal["em-capsnet"]
+    loss: Literal["spread", "margin"] = "spread"
+    channels: PositiveInt = 64  # A: the 5x5 convolution of stride 2
+    primary_types: PositiveInt = 8  # B
+    capsule_types: list[PositiveInt] = Field(default=[16, 16], min_length=2, max_length=2)  # C, D: 3x3, stride 2 and 1
+    iterations: PositiveInt = 3
+
+    def smallest_image(self) -> int:
+        """One place left after 5x5 of stride 2, 3x3 of stride 2 and 3x3 of stride 1, none padded."""
+        return 17
+
+
+class TwoDigitSpec(RoutingOptions, Spec):
+    """The two-digit transfer's models: one small trunk, then pooling and dense layers, or capsules."""
 
     SCALED = ("channels", "dense")
 
     model: Literal["two-digit"]
-    loss: Loss = "margin"
+    loss: LinkedLoss = "margin"
     down_weight: Annotated[float, Field(gt=0)] = 0.25  # as in the source; 0.5 is a variant
     channels: list[PositiveInt] = Field(default=[64, 64, 128, 128], min_length=4, max_length=4)
     head: Literal["pool", "capsules"]
@@ -138,16 +235,29 @@ class TwoDigitSpec(Spec, RoutingOptions):
     dim: PositiveInt = 16
     share: Literal["all"] = "all"  # one W for all positions: the only sharing that takes images of any size
 
+    @model_validator(mode="after")
+    def _loss_takes_the_scores(self) -> Self:
+        _routing_and_loss(self)
+        return self
+
     def smallest_image(self) -> int:
         """Two 3x3 convolutions, a 2x2 pooling, two more 3x3 convolutions, none padded."""
         return 14
 
 
-VariantSpec = Annotated[CapsNetSpec | CnnSpec | TwoDigitSpec, Field(discriminator="model")]
-SPECS: dict[str, type[Spec]] = {"capsnet": CapsNetSpec, "cnn": CnnSpec, "two-digit": TwoDigitSpec}
+VariantSpec = Annotated[CapsNetSpec | CnnSpec | ResNetSpec | EmCapsNetSpec | TwoDigitSpec, Field(discriminator="model")]
+SPECS: dict[str, type[Spec]] = {
+    "capsnet": CapsNetSpec,
+    "cnn": CnnSpec,
+    "resnet": ResNetSpec,
+    "em-capsnet": EmCapsNetSpec,
+    "two-digit": TwoDigitSpec,
+}
 # Modules are named, not imported: a run's source digest follows imports, and one model is not another's business.
 MODELS = {
     "capsnet": "capsbench.models.capsnet:CapsNet",
     "cnn": "capsbench.models.cnn:Cnn",
+    "resnet": "capsbench.models.resnet:ResNet",
+    "em-capsnet": "capsbench.models.em_capsnet:EmCapsNet",
     "two-digit": "capsbench.models.two_digit:TwoDigit",
 }

@@ -137,7 +137,7 @@ class Loop:
         aside = 0.0  # seconds of probes since the last reading: not training
         with StopSignal() as stop:
             while done < self.steps:
-                self.step(done, rate_at(done, self.steps, self.training))
+                self.step(done, rate_at(done, self.steps, self.training), done / self.steps)
                 done += 1
                 loss = None
                 if done % self.every == 0 or done == self.steps:

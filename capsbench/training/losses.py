@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from capsbench.plan.variants import Spec
+from capsbench.plan.variants import DecoderOptions, Spec
 
 # Beside the margin loss summed over classes. `official`: the authors' code halves that loss and averages it over the
 # ten classes, but not the reconstruction, which then weighs 20 times the paper's 0.0005.
@@ -31,9 +31,37 @@ def margin_loss(
     return (present + absent).sum(1)
 
 
+def spread_loss(activations: Tensor, targets: Tensor, margin: float) -> Tensor:
+    """Hinton, Sabour and Frosst 2018, equation 3: sum over absent classes i of max(0, m - (a_t - a_i))^2.
+
+    Args:
+        activations: [B, K] float, a_k in [0, 1]; targets: [B, K] multi-hot; margin: m.
+
+    Returns:
+        [B]. With two digits in the image the terms of both are added (the paper has one).
+    """
+    targets = targets.to(activations.dtype)
+    gap = activations.unsqueeze(2) - activations.unsqueeze(1)  # a_t - a_i, [B, t, i]
+    counts = targets.unsqueeze(2) * (1 - targets).unsqueeze(1)  # t present, i absent
+    return (counts * F.relu(margin - gap).square()).sum((1, 2))
+
+
+def spread_margin(progress: float) -> float:
+    """The margin m of the spread loss when the share `progress` in [0, 1] of training is done: 0.2 to 0.9, linearly.
+
+    The paper (section 3.1) gives both ends and says that it grows linearly, not over how many steps.
+    """
+    return 0.2 + 0.7 * progress
+
+
 def reconstruction_loss(drawn: Tensor, digits: Tensor) -> Tensor:
     """Section 4.1: the SUM of squared pixel differences. drawn, digits [B, H, W] in [0, 1]; returns [B]."""
     return (drawn - digits).square().sum((1, 2))
+
+
+def reconstruction_weight(spec: Spec) -> float:
+    """What a variant's reconstruction loss is multiplied by; 0 for one without a decoder."""
+    return RECONSTRUCTION_WEIGHT[spec.reconstruction] if isinstance(spec, DecoderOptions) else 0.0
 
 
 def multi_hot(labels: Tensor, classes: int = 10) -> Tensor:
@@ -41,14 +69,17 @@ def multi_hot(labels: Tensor, classes: int = 10) -> Tensor:
     return F.one_hot(labels, classes).amax(1).float()
 
 
-def classification_loss(spec: Spec, scores: Tensor, labels: Tensor) -> Tensor:
+def classification_loss(spec: Spec, scores: Tensor, labels: Tensor, progress: float = 1.0) -> Tensor:
     """The variant's loss on its scores [B, K] for labels [B, n] int64: [B].
 
-    `nll` takes probabilities as scores; cross entropies take logits, the plain one with a single digit an image.
+    `nll` takes probabilities as scores, margin and spread loss lengths or activations, the cross entropies logits.
+    `progress` is the share of training that is done; only the spread loss changes along it.
     """
     targets = multi_hot(labels, scores.shape[1])
     if spec.loss == "margin":
         return margin_loss(scores, targets, down_weight=spec.down_weight)
+    if spec.loss == "spread":
+        return spread_loss(scores, targets, spread_margin(progress))
     if spec.loss == "sigmoid-cross-entropy":
         return F.binary_cross_entropy_with_logits(scores, targets, reduction="none").sum(1)
     target = targets / targets.sum(1, keepdim=True)  # two digits share the probability

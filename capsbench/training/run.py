@@ -20,11 +20,12 @@ from torch import nn
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.batch import DigitSet, Stream
 from capsbench.data.digits import Digits, first, held_out, per_class
-from capsbench.errors import ResourceError
+from capsbench.errors import ResourceError, RoutingError
 from capsbench.files import write_json
 from capsbench.models import build_model, count_parameters
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
+from capsbench.plan.routings import is_custom
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
@@ -81,13 +82,22 @@ def make_probe(setting: Setting, stream: Stream) -> Probe | None:
 
 
 def new_model(setting: Setting, seed: int) -> nn.Module:
-    """The cell's model with the first weights of `seed`: the same on every device, since they are drawn on the CPU."""
+    """The cell's model with the first weights of `seed`: the same on every device, since they are drawn on the CPU.
+
+    Raises RoutingError, naming the variant, where its routing takes no such option or, from outside the package, does
+    not do what is expected of a routing: that is tried here, before it trains.
+    """
     torch.manual_seed(torch_seed(seed, "weights"))
     cell = setting.cell
-    folder = setting.house.path.parent
-    return (
-        build_model(cell.spec, cell.options.IMAGE[0], folder).to(setting.device).to(memory_format=torch.channels_last)
-    )
+    routing, size = getattr(cell.spec, "routing", ""), cell.options.IMAGE[0]
+    try:
+        model = build_model(cell.spec, size, setting.house.path.parent)
+        if is_custom(routing):
+            # imported by name: a run's digest follows imports, and a model without capsules has nothing to try
+            importlib.import_module("capsbench.models.trial").try_routing(model, size)
+    except RoutingError as error:
+        raise RoutingError(str(error) if cell.variant == routing else f"variant {cell.variant}: {error}") from error
+    return model.to(setting.device).to(memory_format=torch.channels_last)
 
 
 def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float] | None]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from capsbench.data.batch import Batch, Stream
 from capsbench.plan.variants import Spec
-from capsbench.training.losses import RECONSTRUCTION_WEIGHT, classification_loss, reconstruction_loss
+from capsbench.training.losses import classification_loss, reconstruction_loss, reconstruction_weight
 
 PARTS = ("loss", "classification", "reconstruction")
 FASTER = 1.3  # bf16 is taken only where it is clearly faster: near the border a noisy timing would decide the bits
@@ -37,13 +37,16 @@ class Step:
         self.device = next(model.parameters()).device
         self.sums = torch.zeros(len(PARTS), device=self.device)  # of each part of the loss since the last reading
 
-    def losses(self, batch: Batch) -> Tensor:
-        """Total, classification and reconstruction loss [3], each the mean over the batch."""
+    def losses(self, batch: Batch, progress: float = 1.0) -> Tensor:
+        """Total, classification and reconstruction loss [3], each the mean over the batch.
+
+        `progress` is the share of training that is done, for a loss that changes along it.
+        """
         low = self.precision == "bf16"
-        weight = RECONSTRUCTION_WEIGHT[getattr(self.spec, "reconstruction", "none")]
+        weight = reconstruction_weight(self.spec)
         with torch.autocast(self.device.type, torch.bfloat16) if low else contextlib.nullcontext():
             output = self.model(batch.images)
-            classification = classification_loss(self.spec, output.scores.float(), batch.labels).mean()
+            classification = classification_loss(self.spec, output.scores.float(), batch.labels, progress).mean()
             drawing = torch.zeros_like(classification)
             if weight:
                 for n in range(batch.labels.shape[1]):  # the decoder runs once for each digit (section 6)
@@ -51,14 +54,14 @@ class Step:
                     drawing = drawing + reconstruction_loss(drawn, batch.digits[:, n]).mean()
         return torch.stack([classification + weight * drawing, classification, drawing])
 
-    def __call__(self, step: int, rate: float) -> None:
-        """Train on the batch of `step` (counted from 0) with that learning rate."""
+    def __call__(self, step: int, rate: float, progress: float = 1.0) -> None:
+        """Train on the batch of `step` (counted from 0) with that learning rate, `progress` as in `losses`."""
         torch.manual_seed(
             torch_seed(self.seed, f"step {step}")
         )  # dropout is a function of (seed, step): nothing to carry over a restart
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        losses = self.losses(self.stream.batch(step))
+        losses = self.losses(self.stream.batch(step), progress)
         self.optimiser.zero_grad()
         losses[0].backward()
         self.optimiser.step()

@@ -1,0 +1,60 @@
+"""A routing from outside the package, tried once before it trains, so that its mistakes are told at once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from capsbench.errors import CapsbenchError, RoutingError
+from capsbench.models.capsule_layer import CapsuleLayer
+
+
+def try_routing(model: nn.Module, image_size: int) -> None:
+    """Send one small batch through a copy of `model`, forth and back, one of its images black.
+
+    Raises RoutingError, naming the routing and what was expected: shapes or values that do not fit, a gradient that is
+    not finite or does not arrive, or whatever the user's code raised, with its line.
+    """
+    trial = copy.deepcopy(model).train()  # a routing may keep running values; the model's own stay as they are
+    layers = [module for module in trial.modules() if isinstance(module, CapsuleLayer)]
+    for layer in layers:
+        layer.check_values = True
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    images[0] = 0
+    try:
+        output = trial.to(memory_format=torch.channels_last)(images)
+        total = output.scores.sum() + output.poses.sum()
+        gradients = [
+            torch.autograd.grad(total, layer.weight, retain_graph=True, allow_unused=True)[0]
+            if total.requires_grad
+            else None
+            for layer in layers
+        ]
+    except CapsbenchError:
+        raise
+    except Exception as error:  # whatever the user's code does
+        raise RoutingError(f"{_names(layers)}: {_what(error, layers)}") from error
+    for gradient in gradients:
+        if gradient is None:
+            raise RoutingError(f"{_names(layers)}: no gradient comes back through it, so that no W can be learned.")
+        if not gradient.isfinite().all():
+            raise RoutingError(f"{_names(layers)}: the gradient that comes back through it is not finite.")
+
+
+def _names(layers: list[CapsuleLayer]) -> str:
+    return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in layers}))
+
+
+def _what(error: Exception, layers: list[CapsuleLayer]) -> str:
+    """The error in one sentence, with the line of the user's file that it came through."""
+    words = " ".join(str(error).split())
+    said = f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
+    routings = [layer.routing.routing for layer in layers]
+    files = {inspect.getfile(type(r) if isinstance(r, nn.Module) else r) for r in routings}
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{f'{Path(lines[-1].filename).name}, line {lines[-1].lineno}: ' if lines else ''}it raised {said}."
