@@ -19,10 +19,10 @@ quick smoke paper: $(READY)
 	$(PYTHON) -m capsbench run config/$@.yaml
 
 test: $(READY)
-	$(PYTHON) -m pytest -m "not slow and not network"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not network"
 
 test-slow: $(READY)
-	$(PYTHON) -m pytest -m "slow"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "slow"
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
