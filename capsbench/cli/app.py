@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from capsbench import __version__
+from capsbench.cli.log import log_to
 from capsbench.errors import CapsbenchError
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House, load_variants
@@ -33,8 +34,12 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback(help="The reproducibility benchmark of Capsule Networks.")
-def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None:
-    pass
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    log: Annotated[Path | None, typer.Option(hidden=True, help="File that gets what is said as well.")] = None,
+) -> None:
+    if log is not None:
+        log_to(log)
 
 
 def _chosen(house: House, task: str | None, variant: str | None, seed: int | None = None) -> list[Cell]:
@@ -68,14 +73,17 @@ def plan(path: PlanPath) -> None:
 
 
 @app.command()
-def variants(name: Annotated[str | None, typer.Argument(help="Show one variant whole.")] = None) -> None:
+def variants(
+    name: Annotated[str | None, typer.Argument(help="Show one variant whole; my_file:my_routing too.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where my_file.py lies.")] = Path(),
+) -> None:
     """List the variants a plan may name, or show one: its resolved spec and parameters."""
     from capsbench.cli.variants import list_variants, show_variant
 
     if name is None:
         list_variants(console, load_variants())
     else:
-        show_variant(console, name)
+        show_variant(console, name, folder)
 
 
 @app.command()

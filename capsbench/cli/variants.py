@@ -2,64 +2,138 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan import load_variants
+from capsbench.plan.custom import check_custom
+from capsbench.plan.load import custom_variant
+from capsbench.plan.routings import CUSTOM_ROUTING, ROUTINGS, is_custom
 from capsbench.plan.tasks import TASKS
-from capsbench.plan.variants import CnnSpec, Spec, TwoDigitSpec
+from capsbench.plan.variants import CapsNetSpec, CnnSpec, EmCapsNetSpec, ResNetSpec, Spec, TwoDigitSpec
 
 REFERENCE = "capsnet-r3-recon"
-HOME = {"cnn-valid": 40, "cnn-pool": 40, "convnet-avg": 40, "convnet-avg-5": 40, "multimnist-cnn": 36}
+TRIAL_WIDTH = 0.125  # of the model in which a routing from outside is tried: as good as full width, and at once
 
 
 def differences(spec: Spec, reference: Spec) -> str:
-    """The values in which a spec departs from the paper's CapsNet, or what kind of model it is."""
-    if isinstance(spec, CnnSpec):
-        return "a CNN: " + ", ".join(map(str, spec.channels)) + " channels"
-    if isinstance(spec, TwoDigitSpec):
-        return "two-digit model, " + (
-            f"{spec.routing} routing" if spec.head == "capsules" else f"{spec.pooling} pooling"
-        )
-    words = {"title", "source"}
-    ours, theirs = spec.model_dump(exclude=words), reference.model_dump(exclude=words)
-    return ", ".join(f"{key} {value}" for key, value in ours.items() if value != theirs.get(key)) or "nothing"
+    """The values in which a spec departs from the paper's CapsNet, or what kind of model it is instead."""
+    if isinstance(spec, CapsNetSpec):
+        words = set(spec.WORDS)
+        facts = ROUTINGS.get(spec.routing)
+        if spec.normaliser == (facts.normaliser if facts else None):
+            words.add("normaliser")  # the routing's own, not a choice beside it
+        if facts is None and spec.squash is None:
+            words.add("squash")  # nobody knows what a routing from outside does to its poses
+        ours, theirs = spec.model_dump(exclude=words), reference.model_dump(exclude=words)
+        changed = [_said(key, value) for key, value in ours.items() if value != theirs[key]]
+        return ", ".join(changed) or "nothing: it is the paper's"
+    said = _kind(spec)
+    if getattr(spec, "reconstruction", "none") != "none":
+        said.append("the paper's decoder")
+    said.append(f"{spec.loss} loss" + (f", lambda {spec.down_weight:g}" if spec.loss == "margin" else ""))
+    if spec.train_on == "pairs":
+        said.append("trained on pairs")
+    return ", ".join(said)
 
 
-def parameters(spec: Spec, image_size: int) -> int:
+def _kind(spec: Spec) -> list[str]:
+    """What a model that is not a CapsNet consists of."""
+    match spec:
+        case CnnSpec():
+            kinds = [f"a CNN: {_row(spec.channels)} channels of {_row(spec.kernels)} kernels"]
+            kinds += ["no padding"] if spec.padding == "valid" else []
+            kinds += ["max-pooling"] if max(spec.pools, default=1) > 1 else []
+            kinds += ["global average"] if spec.head == "average" else []
+            return kinds + ([f"dense {_row(spec.dense)}"] if spec.dense else [])
+        case ResNetSpec():
+            return [f"a residual CNN: {_row(spec.channels)} channels, {spec.blocks} blocks each, global average"]
+        case EmCapsNetSpec():
+            return [
+                "4x4 matrix capsules with activations",
+                f"two convolutional capsule layers, {spec.iterations} passes",
+            ]
+        case TwoDigitSpec(head="capsules"):
+            return ["a small trunk", f"capsules, W shared by all, {spec.routing} routing, squash {spec.squash}"]
+        case TwoDigitSpec():
+            return ["a small trunk", f"{spec.pooling} pooling", f"dense {_row(spec.dense)}" if spec.dense else "linear"]
+    return [f"a {type(spec).__name__}"]
+
+
+def _row(values: list[int]) -> str:
+    return "-".join(map(str, values))
+
+
+def _said(key: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(_said(k, v) for k, v in value.items())
+    return f"no {key}" if value is None else f"{key} {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
     """Trained numbers of the model at that image size; built without memory for its weights."""
     import torch
 
     from capsbench.models import build_model, count_parameters
 
     with torch.device("meta"):
-        return count_parameters(build_model(spec, image_size))
+        return count_parameters(build_model(spec, image_size, folder))
 
 
 def list_variants(console: Console, specs: dict[str, Spec]) -> None:
     """One row a variant."""
     table = Table("variant", "parameters", "at", "against the paper's CapsNet", "source")
     for name, spec in specs.items():
-        size = HOME.get(name, 28)
-        table.add_row(
-            name, f"{parameters(spec, size):,}", f"{size}x{size}", differences(spec, specs[REFERENCE]), spec.source
-        )
+        size = TASKS[spec.home].IMAGE[0]
+        count = f"{parameters(spec, size):,}"
+        table.add_row(name, count, f"{size}x{size}", escape(differences(spec, specs[REFERENCE])), escape(spec.source))
     console.print(table)
 
 
-def show_variant(console: Console, name: str) -> None:
-    """One variant: its resolved spec and its parameters at every image size of the suite that it takes."""
+def find_variant(name: str, folder: Path) -> Spec:
+    """The spec of a shipped variant, or of a routing `my_file:my_routing` in `folder`.
+
+    Raises PlanError where there is none, RoutingError where the routing does not do what is expected of one.
+    """
     specs = load_variants()
-    if name not in specs:
-        raise PlanError(f"There is no variant {name!r}{nearest(name, specs)}")
-    spec = specs[name]
-    console.print(f"[bold]{name}[/]: {spec.title}")
-    console.print(yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None).rstrip())
-    console.print(f"against {REFERENCE}: {differences(spec, specs[REFERENCE])}")
+    if name in specs:
+        return specs[name]
+    if not CUSTOM_ROUTING.fullmatch(name):
+        hint = "; a routing outside the suite is my_file:my_routing." if is_custom(name) else nearest(name, specs)
+        raise PlanError(f"There is no variant {name!r}{hint}")
+    check_custom(name, folder, f"variant {name}")
+    spec = custom_variant(name, specs, folder)
+
+    from capsbench.models import build_model
+    from capsbench.models.trial import try_routing
+
+    size = TASKS[spec.home].IMAGE[0]
+    try_routing(build_model(spec.scaled(TRIAL_WIDTH), size, folder), size)
+    return spec
+
+
+def show_variant(console: Console, name: str, folder: Path) -> None:
+    """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits."""
+    spec = find_variant(name, folder)
+    console.print(f"[bold]{escape(name)}[/]: {escape(spec.title or name)}")
+    dumped = yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None)
+    console.print(dumped.rstrip(), markup=False)
+    console.print(f"against {REFERENCE}: {escape(differences(spec, load_variants()[REFERENCE]))}")
+    routing = "" if getattr(spec, "head", "") == "pool" else getattr(spec, "routing", "")
+    if routing:
+        from capsbench.routing import describe
+
+        described = describe(routing, folder)
+        console.print(f"routing: {escape(described.title)} Source: {escape(described.source)}.")
+        if is_custom(routing):
+            console.print("routing: one batch went through it and its gradient came back.")
     for task, kind in TASKS.items():
         variants = kind.model_construct(variants=[name])
         if variants.unfit(spec) is None:
             size = kind.IMAGE[0]
-            console.print(f"{parameters(spec, size):,} parameters on {task} ({size}x{size})")
+            console.print(f"{parameters(spec, size, folder):,} parameters on {task} ({size}x{size})")

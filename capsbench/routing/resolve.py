@@ -38,6 +38,7 @@ def resolve(name: str, folder: str | Path | None = None) -> Routing:
     """
     algorithms = _algorithms()
     target = algorithms.get(name, name)
+    folder = None if name in algorithms else folder  # a plan may lie beside a clone's own capsbench/
     module_name, _, attribute = target.partition(":")
     if not _dotted(module_name) or not attribute.isidentifier():
         wanted = "." if ":" in target else nearest(name, algorithms)

@@ -125,5 +125,5 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
 
 
 def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
-    """`value` with the strides of its parameter: fused Adam walks both in the order of memory, whatever their strides."""
+    """`value` with its parameter's strides: fused Adam walks through both in the order of memory."""
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value) if value.shape == parameter.shape else value

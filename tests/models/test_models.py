@@ -28,6 +28,35 @@ COUNTS = [  # paper.md of the project's facts; section 4 of the paper says 8.2M,
     ("multimnist-cnn", 36, 24_563_978),
     ("two-digit-average-mlp", 28, 276_810),
     ("two-digit-kmeans", 28, 279_488),
+    # routing: the paper's CapsNet and what the algorithm trains, I = 1152 inputs, J = 10 outputs, D = 16, d = 8
+    ("capsnet-uniform", 28, 8_215_568),
+    ("capsnet-kmeans", 28, 8_215_568),
+    ("capsnet-learned", 28, 8_215_568 + 1152 * 10),
+    ("capsnet-prior", 28, 8_215_568 + 1152 * 10),
+    ("capsnet-self-attention", 28, 8_215_568 + 1152 * 10),
+    ("capsnet-scaled-distance", 28, 8_215_568 + 10 * 16),
+    ("capsnet-em-vector", 28, 8_215_568 + 2 * 10),
+    ("capsnet-inverted-attention", 28, 8_215_568 + 3 * 16),
+    ("capsnet-self-routing", 28, 8_215_568 + 1152 * 10 * (8 + 1)),
+    ("capsnet-bias-official", 28, 8_215_568 + 160),
+    # W of 32 types, or one W, in the place of 1152
+    ("capsnet-share-type", 28, 8_215_568 - (1152 - 32) * 1280),
+    ("capsnet-shared-uniform", 40, 13_475_648 - (4608 - 32) * 1280),
+    ("capsnet-share-all", 28, 8_215_568 - (1152 - 1) * 1280),
+    ("capsnet-share-all-learned", 28, 8_215_568 - (1152 - 1) * 1280 + 1152 * 10),
+    # the decoder sees 16 numbers in the place of 160
+    ("capsnet-agnostic", 28, 8_215_568 - 144 * 512),
+    # 192 features to ten vectors of 16-D, and CapsNet's decoder
+    ("cnn-recon", 28, 35_445_522 + 193 * 160 + (8_215_568 - 6_804_224)),
+    ("cnn-margin", 28, 35_445_522),
+    ("cnn-recon-margin", 28, 35_445_522 + 193 * 160 + (8_215_568 - 6_804_224)),
+    ("resnet-parameters", 28, 8_192_700),
+    ("resnet-flops", 28, 1_695_960),
+    ("convnet-avg", 40, 5_332_234),
+    ("convnet-avg-5", 40, 1_647_882),
+    # 68K (Hinton et al. 2018, table 1, with five classes): conv 1,664; primary 8,840; 18,464; 36,896; classes 2,580
+    ("em-matrix", 28, 1_664 + 8_840 + 18_464 + 36_896 + 2_580),
+    ("em-matrix", 40, 68_444),
 ]
 
 

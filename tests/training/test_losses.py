@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,9 @@ from capsbench.training.losses import (
     margin_loss,
     multi_hot,
     reconstruction_loss,
+    reconstruction_weight,
+    spread_loss,
+    spread_margin,
 )
 from capsbench.training.schedule import rate_at
 
@@ -43,6 +48,47 @@ def test_margin_loss_is_squared_and_summed_over_classes() -> None:
             length = lengths[b, k].item()
             by_hand[b] += max(0, 0.9 - length) ** 2 if k == b else 0.5 * max(0, length - 0.1) ** 2
     np.testing.assert_allclose(margin_loss(lengths, targets).numpy(), by_hand, rtol=1e-12)
+
+
+def test_spread_loss_by_hand() -> None:
+    activations = torch.tensor([[0.7, 0.3, 0.6], [0.2, 0.9, 0.1]])
+    targets = torch.tensor([[1, 0, 0], [0, 1, 0]])
+    # at margin 0.5: gaps 0.4 and 0.1, then 0.7 and 0.8
+    expected = torch.tensor([0.1**2 + 0.4**2, 0.0])
+    torch.testing.assert_close(spread_loss(activations, targets, 0.5), expected)
+    # at margin 0.9: gaps as before, each 0.9 - gap squared
+    expected = torch.tensor([0.5**2 + 0.8**2, 0.2**2 + 0.1**2])
+    torch.testing.assert_close(spread_loss(activations, targets, 0.9), expected)
+    both = spread_loss(activations[:1], torch.tensor([[1, 0, 1]]), 0.5)  # two digits: 0.7 - 0.3 and 0.6 - 0.3
+    torch.testing.assert_close(both, torch.tensor([0.1**2 + 0.2**2]))
+
+
+def test_the_spread_loss_s_margin_grows_along_training_and_no_other_loss_does() -> None:
+    assert [spread_margin(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.55, 0.9])
+    scores, labels = torch.rand(4, 10), torch.arange(4)[:, None]
+    em, capsnet = load_variants()["em-matrix"], load_variants()["capsnet-r3"]
+    expected = spread_loss(scores, multi_hot(labels), 0.2)
+    torch.testing.assert_close(classification_loss(em, scores, labels, progress=0.0), expected)
+    assert (classification_loss(em, scores, labels) > expected).all()
+    assert torch.equal(
+        classification_loss(capsnet, scores, labels, progress=0.0), classification_loss(capsnet, scores, labels)
+    )
+
+
+def test_negative_log_likelihood_by_hand() -> None:
+    spec = load_variants()["capsnet-self-routing"]
+    scores = torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.1, 0.9]])
+    loss = classification_loss(spec, scores, torch.tensor([[1], [0]]))
+    assert loss[0].item() == pytest.approx(math.log(4))
+    assert loss[1].isfinite()  # a probability of zero costs much, not infinity
+    assert loss[1] > 80
+
+
+def test_reconstruction_is_weighed_by_the_spec_of_whatever_model_has_a_decoder() -> None:
+    weights = {name: reconstruction_weight(spec) for name, spec in load_variants().items()}
+    assert weights["capsnet-r3-recon"] == weights["cnn-recon"] == 0.0005
+    assert weights["capsnet-official"] == 0.01
+    assert weights["cnn"] == weights["capsnet-r3"] == weights["em-matrix"] == weights["two-digit-kmeans"] == 0
 
 
 def test_reconstruction_is_a_sum_not_a_mean() -> None:

@@ -22,7 +22,8 @@ def wait_for(path, process, seconds: float = 120) -> None:
     assert path.exists(), process.communicate()[0] if process.poll() is not None else "too slow"
 
 
-@pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn"])  # cnn: dropout draws random numbers in every step
+# cnn: dropout draws random numbers in every step; resnet: batch normalisation's running means
+@pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn", "resnet-flops"])
 def test_killed_twice_and_gone_on_with_ends_in_the_same_bits(tiny, variant: str) -> None:
     plan = tiny.plan(variant, steps=120)
     code, said = tiny.run("straight", "train", plan, "--seed", 0)

@@ -1,0 +1,165 @@
+"""Every shipped variant at every size it takes; what a spec says of its routing, and what it refuses."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from capsbench.data.batch import Batch
+from capsbench.errors import PlanError
+from capsbench.models import build_model
+from capsbench.models.build import as_spec
+from capsbench.plan import load_variants
+from capsbench.plan.routings import ROUTINGS, SWITCHES
+from capsbench.plan.tasks import TASKS
+from capsbench.plan.variants import CapsNetSpec
+from capsbench.routing import describe, names, resolve
+from capsbench.training.step import Step
+
+VARIANTS = load_variants()
+ALGORITHMS = {  # of routing.md's table; `dynamic` is the reference itself
+    "dynamic": ["capsnet-r3-recon"],
+    "leaky": ["capsnet-leaky"],
+    "uniform": ["capsnet-uniform", "capsnet-shared-uniform", "capsnet-share-all-uniform"],
+    "learned": ["capsnet-learned", "capsnet-share-type-learned", "capsnet-share-all-learned"],
+    "replace": ["capsnet-replace"],
+    "kmeans": ["capsnet-kmeans"],
+    "optimised": ["capsnet-optimised"],
+    "scaled-distance": ["capsnet-scaled-distance"],
+    "em-vector": ["capsnet-em-vector"],
+    "self-attention": ["capsnet-self-attention", "capsnet-self-attention-average"],
+    "inverted-attention": ["capsnet-inverted-attention"],
+    "self-routing": ["capsnet-self-routing", "capsnet-self-routing-margin"],
+}
+
+
+def sizes_of(name: str) -> list[tuple[int, int]]:
+    """Height and width of the images of every task that the variant fits, in training."""
+    spec = VARIANTS[name]
+    return sorted({t.IMAGE for t in TASKS.values() if t.model_construct(variants=[name]).unfit(spec) is None})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_trains_a_step_at_every_size_it_takes(name: str) -> None:
+    spec = VARIANTS[name].scaled(1 / 32)
+    assert sizes_of(name)
+    for height, width in sizes_of(name):
+        torch.manual_seed(0)
+        model = build_model(spec, height)
+        images = torch.rand(4, 1, height, width)
+        images[0] = 0  # a black image
+        batch = Batch(images, torch.tensor([[3], [1], [4], [1]]), images)
+        loss = Step(model, spec, None, 0, "float32", 1e-3).losses(batch)[0]
+        loss.backward()
+        assert loss.isfinite()
+        for word, parameter in model.named_parameters():
+            assert parameter.grad is not None, word
+            assert parameter.grad.isfinite().all(), word
+        assert any(parameter.grad.any() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_names_its_home_among_the_tasks_it_fits(name: str) -> None:
+    assert TASKS[VARIANTS[name].home].IMAGE in sizes_of(name)
+
+
+def test_every_algorithm_is_a_variant_that_differs_from_the_paper_s_in_nothing_else() -> None:
+    assert set(ALGORITHMS) == set(names())
+    reference = VARIANTS["capsnet-r3-recon"].model_dump()
+    routed = {*CapsNetSpec.OF_THE_ROUTING, "routing", "loss"}
+    for routing, variants in ALGORITHMS.items():
+        spec = VARIANTS[variants[0]]
+        assert spec.routing == routing
+        changed = {k for k, v in spec.model_dump(exclude=set(spec.WORDS)).items() if v != reference[k]}
+        assert changed <= routed, (routing, changed)
+        assert {VARIANTS[variant].routing for variant in variants} == {routing}
+
+
+def test_a_loss_of_its_own_comes_with_the_margin_version_where_that_is_defined() -> None:
+    own = {
+        name: spec.loss for name, spec in VARIANTS.items() if isinstance(spec, CapsNetSpec) and spec.loss != "margin"
+    }
+    assert own == {"capsnet-inverted-attention": "cross-entropy", "capsnet-self-routing": "nll"}
+    assert VARIANTS["em-matrix"].loss == "spread"
+    assert {VARIANTS[f"{name}-margin"].loss for name in ("capsnet-self-routing", "em-matrix")} == {"margin"}
+    with pytest.raises(
+        PlanError, match="inverted-attention scores with logits, for its capsules are all of one length"
+    ):
+        as_spec({"base": "capsnet-inverted-attention", "loss": "margin"})
+
+
+def test_what_specs_know_of_a_routing_is_what_its_code_says() -> None:
+    assert set(ROUTINGS) == set(names())
+    for name, facts in ROUTINGS.items():
+        parameters = inspect.signature(resolve(name)).parameters
+        assert facts.passes == describe(name).passes, name
+        assert facts.takes == SWITCHES & parameters.keys(), name
+        assert facts.squash == (parameters["squash"].default if "squash" in parameters else None), name
+        if "normaliser" in parameters:
+            assert facts.normaliser == parameters["normaliser"].default, name
+        else:
+            assert facts.normaliser == ("leaky" if name == "leaky" else None), name
+
+
+def test_another_routing_brings_its_own_passes_and_squash() -> None:
+    spec = as_spec({"base": "capsnet-squash-tanh", "routing": "kmeans"})
+    assert (spec.squash, spec.iterations) == ("half", 3)
+    assert as_spec({"base": "capsnet-squash-tanh", "iterations": 7}).squash == "tanh"
+    assert (
+        as_spec({"base": "capsnet-r3-recon", "routing": "inverted-attention", "loss": "cross-entropy"}).iterations == 2
+    )
+    assert as_spec({"base": "capsnet-optimised", "routing": "kmeans"}).routing_options == {}
+    assert as_spec({"base": "capsnet-r3-recon", "routing": "kmeans", "squash": "exp"}).squash == "exp"
+    assert build_model({"base": "capsnet-r3", "routing": "kmeans"}).digit_caps.routing.options["squash"] == "half"
+
+
+MISTAKES = [
+    ({"routing": "dynamc"}, "there is no routing 'dynamc'; did you mean 'dynamic'?"),
+    ({"routing": "a b:c"}, "there is no routing 'a b:c'; outside the package it is my_file:my_routing."),
+    ({"routing": "uniform", "iterations": 3}, "routing uniform makes one pass: iterations must be 1, not 3."),
+    ({"routing": "em-vector", "squash": "tanh"}, "routing em-vector takes no squash, which is 'tanh' here."),
+    ({"routing": "uniform", "normaliser": "leaky"}, "routing uniform takes no normaliser, which is 'leaky' here."),
+    ({"routing": "leaky", "normaliser": "softmax"}, "routing leaky takes no normaliser, which is 'softmax' here."),
+    ({"routing": "learned", "detach_inner": True}, "routing learned takes no detach_inner, which is True here."),
+    ({"routing": "self-routing", "bias": "official"}, "routing self-routing takes no bias, which is 'official' here."),
+    ({"loss": "nll"}, "loss nll takes scores that sum to 1, which self-routing gives and dynamic does not."),
+    ({"base": "cnn", "loss": "nll"}, "loss is 'nll'"),
+    ({"base": "em-matrix", "loss": "cross-entropy"}, "loss is 'cross-entropy'; known: margin, spread."),
+    ({"base": "em-matrix", "capsule_types": [16]}, "capsule_types is [16]"),
+]
+
+
+@pytest.mark.parametrize(("values", "sentence"), MISTAKES, ids=lambda value: str(value)[:50])
+def test_a_choice_that_would_do_nothing_is_refused(values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        as_spec({"base": "capsnet-r3-recon", **values})
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def scores(values: dict[str, object]) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = build_model({"channels": 16, "primary_types": 2, "decoder": [8, 16], **values})
+    return model(torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(1))).scores
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ({"base": "capsnet-leaky"}, {"base": "capsnet-r3-recon", "normaliser": "leaky"}, True),
+        ({"base": "capsnet-uniform"}, {"base": "capsnet-r1-recon"}, True),
+        ({"base": "capsnet-learned"}, {"base": "capsnet-r1-recon"}, True),  # at the start: its prior is zero
+        ({"base": "capsnet-prior"}, {"base": "capsnet-r3-recon"}, True),  # likewise
+        ({"base": "capsnet-optimised", "routing_options": {"alpha": 1.0}}, {"base": "capsnet-kmeans"}, True),
+        ({"base": "capsnet-optimised"}, {"base": "capsnet-kmeans"}, False),
+        ({"base": "capsnet-replace"}, {"base": "capsnet-r3-recon"}, False),
+        ({"base": "capsnet-sigmoid"}, {"base": "capsnet-r3-recon"}, False),
+        ({"base": "capsnet-squash-last"}, {"base": "capsnet-r3-recon"}, False),
+        ({"base": "capsnet-squash-half", "primary_squash": "hinton"}, {"base": "capsnet-r3-recon"}, False),
+        ({"base": "capsnet-r10-recon"}, {"base": "capsnet-r5-recon"}, False),
+    ],
+)
+def test_variants_that_are_equal_by_definition_and_others_that_are_not(one, other, equal: bool) -> None:
+    assert torch.allclose(scores(one), scores(other), rtol=1e-5 if equal else 1e-6, atol=0) is equal
