@@ -109,11 +109,9 @@ def find_variant(name: str, folder: Path) -> Spec:
     check_custom(name, folder, f"variant {name}")
     spec = custom_variant(name, specs, folder)
 
-    from capsbench.models import build_model
-    from capsbench.models.trial import try_routing
+    from capsbench.models.trial import build_and_try
 
-    size = TASKS[spec.home].IMAGE[0]
-    try_routing(build_model(spec.scaled(TRIAL_WIDTH), size, folder), size)
+    build_and_try(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
     return spec
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import traceback
 from pathlib import Path
 
@@ -11,10 +10,25 @@ import torch
 from torch import nn
 
 from capsbench.errors import CapsbenchError, RoutingError
+from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.plan.variants import Spec
+from capsbench.provenance import PACKAGE
 
 
-def try_routing(model: nn.Module, image_size: int) -> None:
+def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
+    """The untrained model of a spec whose routing lies in `folder`, tried. Raises as `try_routing`."""
+    try:
+        model = build_model(spec, image_size, folder)
+    except CapsbenchError:
+        raise
+    except Exception as error:  # a module's constructor may do anything
+        raise RoutingError(f"routing {spec.routing!r}: {_what(error, folder)}") from error  # type: ignore[attr-defined]
+    try_routing(model, image_size, folder)
+    return model
+
+
+def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
     """Send one small batch through a copy of `model`, forth and back, one of its images black.
 
     Raises RoutingError, naming the routing and what was expected: shapes or values that do not fit, a gradient that is
@@ -38,7 +52,7 @@ def try_routing(model: nn.Module, image_size: int) -> None:
     except CapsbenchError:
         raise
     except Exception as error:  # whatever the user's code does
-        raise RoutingError(f"{_names(layers)}: {_what(error, layers)}") from error
+        raise RoutingError(f"{_names(layers)}: {_what(error, folder)}") from error
     for gradient in gradients:
         if gradient is None:
             raise RoutingError(f"{_names(layers)}: no gradient comes back through it, so that no W can be learned.")
@@ -50,11 +64,15 @@ def _names(layers: list[CapsuleLayer]) -> str:
     return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in layers}))
 
 
-def _what(error: Exception, layers: list[CapsuleLayer]) -> str:
-    """The error in one sentence, with the line of the user's file that it came through."""
+def _what(error: Exception, folder: Path) -> str:
+    """The error in one sentence, with the last line in the user's folder that it came through."""
     words = " ".join(str(error).split())
     said = f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
-    routings = [layer.routing.routing for layer in layers]
-    files = {inspect.getfile(type(r) if isinstance(r, nn.Module) else r) for r in routings}
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-    return f"{f'{Path(lines[-1].filename).name}, line {lines[-1].lineno}: ' if lines else ''}it raised {said}."
+    lines = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename).resolve()
+        # a plan may lie at the root of a clone, with the suite and its .venv inside: their lines are not the user's
+        others = path.is_relative_to(PACKAGE) or "site-packages" in path.parts
+        if path.is_relative_to(folder.resolve()) and not others:
+            lines.append(f"{path.name}, line {frame.lineno}: ")
+    return f"{lines[-1] if lines else ''}it raised {said}."

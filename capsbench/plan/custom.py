@@ -89,7 +89,8 @@ def _parse(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
-        raise PlanError(f"{path}, line {error.lineno}: not Python: {error.msg}.") from None
+        line = f", line {error.lineno}" if error.lineno else ""
+        raise PlanError(f"{path}{line}: not Python: {error.msg}.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise PlanError(f"{path} cannot be read as Python: {error}.") from None
 

@@ -204,6 +204,10 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
         if task.training.epochs is not None and task.training.steps is not None:
             raise PlanError(f"{path}: tasks.{task_name}.training must say either epochs or steps, and not both.")
         for variant in task.variants:
+            if ":" in variant and (folder := variant.replace(":", ".")) in task.variants:
+                raise PlanError(
+                    f"{path}: tasks.{task_name}.variants: {variant} and {folder} would share the folder {folder}."
+                )
             if variant in known:
                 spec = known[variant]
             elif CUSTOM_ROUTING.fullmatch(variant):

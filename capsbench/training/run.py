@@ -90,11 +90,13 @@ def new_model(setting: Setting, seed: int) -> nn.Module:
     torch.manual_seed(torch_seed(seed, "weights"))
     cell = setting.cell
     routing, size = getattr(cell.spec, "routing", ""), cell.options.IMAGE[0]
+    folder = setting.house.path.parent
     try:
-        model = build_model(cell.spec, size, setting.house.path.parent)
         if is_custom(routing):
-            # imported by name: a run's digest follows imports, and a model without capsules has nothing to try
-            importlib.import_module("capsbench.models.trial").try_routing(model, size)
+            # imported by name: a run's digest follows imports, and what tries a routing decides no weight
+            model = importlib.import_module("capsbench.models.trial").build_and_try(cell.spec, size, folder)
+        else:
+            model = build_model(cell.spec, size, folder)
     except RoutingError as error:
         raise RoutingError(str(error) if cell.variant == routing else f"variant {cell.variant}: {error}") from error
     return model.to(setting.device).to(memory_format=torch.channels_last)

@@ -1,0 +1,94 @@
+"""examples/custom_routing goes through training, evaluation and report; its file decides its runs and no others."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "custom_routing"
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The example's plan and routing, a few steps long."""
+    folder = tmp_path / "example"
+    folder.mkdir()
+    shutil.copy(EXAMPLE / "my_routing.py", folder)
+    plan = yaml.safe_load((EXAMPLE / "plan.yaml").read_text())
+    plan["width"] = 0.0625
+    plan["training"] |= {"steps": 6, "batch": 8}
+    plan["seeds"] = [0]
+    plan["tasks"]["mnist"]["test_images"] = 60
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    return folder
+
+
+def capsbench(folder: Path, *arguments: object) -> tuple[int, str]:
+    environment = {key: value for key, value in os.environ.items() if key != "CAPSBENCH_DATA"}
+    environment |= {
+        "CAPSBENCH_CACHE": str(folder / "cache"),
+        "CAPSBENCH_STAND_IN": "1",
+        "CAPSBENCH_RESULTS": str(folder / "results"),
+    }
+    command = [sys.executable, "-m", "capsbench", *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_example_is_short() -> None:
+    assert len((EXAMPLE / "my_routing.py").read_text().splitlines()) < 40
+
+
+def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(example: Path) -> None:
+    plan = example / "plan.yaml"
+    for stage in ("train", "evaluate", "report"):
+        code, said = capsbench(example, stage, plan)
+        assert code == 0, said
+    results = example / "results" / "custom-routing-digits"
+    with (results / "tables" / "mnist.csv").open() as stream:
+        rows = {row["variant"]: row for row in csv.DictReader(stream) if row["metric"] == "error"}
+    assert list(rows) == ["capsnet-r3-recon", "my_routing.cosine", "cosine-sharp"]
+    assert all(row["n"] == "1" and 0 <= float(row["mean"]) <= 100 for row in rows.values())
+    assert "my_routing:cosine" in (results / "report.html").read_text()
+    assert "Cosine routing, sharpness 16" in (results / "tables" / "mnist.md").read_text()
+
+    code, said = capsbench(example, "train", plan)
+    assert said.count("done already") == 3
+    file = example / "my_routing.py"
+    file.write_text(file.read_text().replace("sharpness: float = 4.0", "sharpness: float = 5.0"))
+    code, said = capsbench(example, "train", plan)
+    assert code == 0
+    assert "mnist/capsnet-r3-recon seed 0: done already" in said
+    for variant in ("my_routing.cosine", "cosine-sharp"):
+        assert f"mnist/{variant} seed 0: done after 6 steps" in said
+
+
+def test_a_mistake_is_told_before_any_variant_of_the_plan_trains(example: Path) -> None:
+    file = example / "my_routing.py"
+    file.write_text(file.read_text().replace("return Routed(v, c, length(v))", "return Routed(v, c, v)"))
+    code, said = capsbench(example, "train", example / "plan.yaml")
+    assert code == 2
+    assert said.strip().splitlines()[-1] == (
+        "capsbench: routing 'my_routing:cosine': it must return scores of shape [3, 10], not [3, 10, 16]."
+    )
+    assert not list((example / "results").rglob("manifest.json"))
+    code, said = capsbench(example, "train", example / "plan.yaml", "--variant", "cosine-sharp")
+    assert "capsbench: variant cosine-sharp: routing 'my_routing:cosine': it must return" in said
+
+
+def test_variants_shows_it_as_the_readme_says(example: Path) -> None:
+    code, said = capsbench(example, "variants", "my_routing:cosine", "--folder", example)
+    assert code == 0, said
+    shown = (EXAMPLE / "README.md").read_text().split("```")[3].strip()
+    assert "8,215,568 parameters on mnist (28x28)" in shown
+    assert said.endswith(shown + "\n")
+    code, said = capsbench(example, "variants", "my_routing:cosin", "--folder", example)
+    assert code == 2
+    assert "my_routing.py has no 'cosin'; did you mean 'cosine'?" in said

@@ -1,0 +1,161 @@
+"""A routing from outside that does not do what is expected of one: a sentence naming the variant, before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsbench.errors import CapsbenchError, RoutingError
+from capsbench.models import build_model
+from capsbench.models.trial import try_routing
+from capsbench.plan import House
+from capsbench.training.run import Setting, new_model
+
+FILE = """
+import torch
+from torch import nn
+from capsbench.routing import Routed, length, squash
+
+def good(votes, sharpness=1.0):
+    v = squash(votes.mean(1))
+    return Routed(v, votes.new_full(votes.shape[:3], 0.1), length(v))
+
+def wrong_shape(votes):
+    return good(votes)._replace(scores=votes)
+
+def transposed(votes):
+    return good(votes)._replace(couplings=votes.new_zeros(votes.shape[:3]).transpose(1, 2))
+
+def number(votes):
+    return 1.0
+
+def nan(votes):
+    return good(votes)._replace(scores=votes.sum((1, 3)) / 0)
+
+def nan_on_black(votes):
+    s = votes.mean(1)
+    v = s / s.norm(dim=-1, keepdim=True)
+    return Routed(v, votes.new_full(votes.shape[:3], 0.1), length(v))
+
+def bad_gradient(votes):
+    v = squash(votes.mean(1)) + (votes.mean(1) * 0).sqrt()
+    return Routed(v, votes.new_full(votes.shape[:3], 0.1), length(v))
+
+def no_gradient(votes):
+    return good(votes.detach())
+
+def crash(votes):
+    one = votes.sum()
+    return one.reshape(3, 5)
+
+def needy(votes, strength):
+    return good(votes)
+
+class Module(nn.Module):
+    def __init__(self, outputs, dim):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(outputs, dim))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, votes):
+        self.calls += 1
+        return good(votes * self.gain)
+
+class Raising(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = {}[dim]
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, 1, 1, 1, 1))
+
+    def forward(self, votes):
+        return good(votes * self.weight[0])
+"""
+PLAN = """
+budget: reduced
+seeds: [0]
+width: 0.0625
+training: {steps: 1, precision: float32}
+variants:
+  mine: {base: BASE, title: Mine, routing: 'trial_file:NAME', routing_options: OPTIONS}
+tasks:
+  TASK: {variants: [mine]}
+"""
+
+
+def model_of(
+    folder: Path, name: str, options: str = "{}", base: str = "capsnet-r3", task: str = "mnist"
+) -> torch.nn.Module:
+    (folder / "trial_file.py").write_text(FILE)
+    text = PLAN.replace("NAME", name).replace("OPTIONS", options).replace("BASE", base).replace("TASK", task)
+    (folder / "plan.yaml").write_text(text)
+    house = House.load(folder / "plan.yaml")
+    setting = Setting(house, house.cells[0], None, {}, torch.device("cpu"), 1, print)  # type: ignore[arg-type]
+    return new_model(setting, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("wrong_shape", "{}", "it must return scores of shape [3, 10], not [3, 72, 10, 16]."),
+        ("transposed", "{}", "it must return couplings of shape [3, 72, 10], not [3, 10, 72]."),
+        ("number", "{}", "it must return capsbench.routing.Routed(poses, couplings, scores), but float has no tensor"),
+        ("nan", "{}", "it returned scores with values that are not finite, although its votes are finite."),
+        ("bad_gradient", "{}", "the gradient that comes back through it is not finite."),
+        ("no_gradient", "{}", "no gradient comes back through it, so that no W can be learned."),
+        (
+            "crash",
+            "{}",
+            "trial_file.py, line 36: it raised RuntimeError: shape '[3, 5]' is invalid for input of size 1.",
+        ),
+        ("Raising", "{}", "trial_file.py, line 54: it raised KeyError: 16."),
+        ("Deep", "{}", "it raised RuntimeError: required rank 4 tensor to use channels_last format."),
+        ("good", "{sharpnes: 2}", "it takes no option 'sharpnes'; did you mean 'sharpness'?"),
+        ("needy", "{}", "it needs the option 'strength'."),
+    ],
+)
+def test_what_is_wrong_is_said_before_training(name: str, options: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(RoutingError) as caught:
+        model_of(tmp_path, name, options)
+    text = str(caught.value)
+    assert text.startswith(f"variant mine: routing 'trial_file:{name}': ")
+    assert sentence in text
+    assert "\n" not in text
+
+
+def test_a_black_image_is_among_those_that_are_tried(tmp_path: Path) -> None:
+    """The two-digit trunk has no vector at all for one, once its biases are zero."""
+    model = model_of(tmp_path, "nan_on_black", base="two-digit-kmeans", task="two_digit")
+    torch.nn.init.zeros_(model.convolutions[0].bias)
+    for layer in model.convolutions:
+        torch.nn.init.zeros_(layer.bias)
+    with pytest.raises(RoutingError, match="returned poses with values that are not finite, although its votes are"):
+        try_routing(model, 28, tmp_path)
+
+
+def test_the_package_s_own_mistakes_name_the_variant_too(tmp_path: Path) -> None:
+    with pytest.raises(RoutingError) as caught:
+        model_of(tmp_path, "good", "{alpha: 2}")
+    assert "variant mine: " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["good", "Module"])
+def test_the_trial_leaves_no_trace(name: str, tmp_path: Path) -> None:
+    model = model_of(tmp_path, name)
+    again = build_model({"base": "capsnet-r3", "routing": f"trial_file:{name}"}, 28, tmp_path)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not model.digit_caps.check_values
+    assert model.training
+    assert {n: p.shape for n, p in again.named_parameters()}.keys() == dict(model.named_parameters()).keys()
+    if name == "Module":
+        assert model.digit_caps.routing.routing.calls == 0
+        assert model.digit_caps.routing.routing.gain.shape == (10, 16)
+
+
+def test_every_mistake_is_the_user_s() -> None:
+    assert issubclass(RoutingError, CapsbenchError)
