@@ -14,4 +14,4 @@ rule data:
     message:
         "Check the data (log: {log})"
     shell:
-        "{params.capsbench} data {params.plan:q} --done {output.record:q} 2>&1 | tee -i {log:q}"
+        "{params.capsbench} --log {log:q} data {params.plan:q} --done {output.record:q}"

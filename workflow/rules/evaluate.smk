@@ -15,5 +15,5 @@ rule evaluate:
     message:
         "Evaluate {wildcards.task}/{wildcards.variant} (log: {log})"
     shell:
-        "{params.capsbench} evaluate {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
-        " --threads {threads} --done {output.done:q} 2>&1 | tee -i {log:q}"
+        "{params.capsbench} --log {log:q} evaluate {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
+        " --threads {threads} --done {output.done:q}"

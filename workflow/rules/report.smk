@@ -20,4 +20,4 @@ rule report:
     message:
         "Draw tables, figures and the report (log: {log})"
     shell:
-        "{params.capsbench} report {params.plan:q} --done {output.done:q} 2>&1 | tee -i {log:q}"
+        "{params.capsbench} --log {log:q} report {params.plan:q} --done {output.done:q}"

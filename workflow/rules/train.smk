@@ -16,5 +16,5 @@ rule train:
     message:
         "Train {wildcards.task}/{wildcards.variant} (log: {log})"
     shell:
-        "{params.capsbench} train {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
-        " --threads {threads} --done {output.done:q} 2>&1 | tee -i {log:q}"
+        "{params.capsbench} --log {log:q} train {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
+        " --threads {threads} --done {output.done:q}"
