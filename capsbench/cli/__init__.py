@@ -12,7 +12,7 @@ def main() -> None:
     from capsbench.cli.app import app
 
     try:
-        app()
+        app(prog_name="capsbench")  # also of `python -m capsbench`
     except CapsbenchError as error:
         print(f"capsbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

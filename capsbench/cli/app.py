@@ -11,7 +11,7 @@ from rich.table import Table
 
 from capsbench import __version__
 from capsbench.cli.log import log_to
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, PlanError, nearest
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House, load_variants
 
@@ -44,12 +44,18 @@ def _options(
 
 def _chosen(house: House, task: str | None, variant: str | None, seed: int | None = None) -> list[Cell]:
     """The cells that the options name. Raises PlanError with the nearest name if there is none."""
+    if task is not None and task not in (tasks := house.plan.tasks.given()):
+        raise PlanError(f"{house.path} has no task {task!r}{nearest(task, tasks)}")
     if task is not None and variant is not None:
-        cells = [house.cell(task, variant)]
-    else:
-        cells = [c for c in house.cells if task in (None, c.task) and variant in (None, c.variant, c.folder_name)]
+        return _with_seed(house, [house.cell(task, variant)], seed)
+    cells = [c for c in house.cells if task in (None, c.task) and variant in (None, c.variant, c.folder_name)]
     if not cells:
-        cells = [house.cell(task or "any task", variant or "any variant")]
+        names = [cell.folder_name for cell in house.cells]
+        raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
+    return _with_seed(house, cells, seed)
+
+
+def _with_seed(house: House, cells: list[Cell], seed: int | None) -> list[Cell]:
     if seed is not None and (missing := [cell.label for cell in cells if seed not in cell.seeds]):
         raise CapsbenchError(f"{house.path}: {missing[0]} has no seed {seed}; it has {list(cells[0].seeds)}.")
     return cells

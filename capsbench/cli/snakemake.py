@@ -16,6 +16,8 @@ from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.pipeline import open_house
 from capsbench.plan import House
 
+UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
+
 
 def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
     """The command line of Snakemake for a plan.
@@ -46,6 +48,8 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
         console.print(f"[bold yellow]{source.notice}[/]")
     verify(source)
     code = _run(command(path, cores, options))
+    if code == UNKNOWN_OPTION:
+        raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
         raise ResourceError(
             f"Snakemake ended with exit code {code}, not every job is done; the logs are in {house.folder / 'logs'}, "

@@ -1,0 +1,131 @@
+"""The terminal: what each command prints, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY, Place
+
+COMMANDS = ["plan", "variants", "data", "train", "evaluate", "report", "run", "doctor"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, REPOSITORY)
+
+
+def test_help_names_every_command(place) -> None:
+    said = place.capsbench("--help", COLUMNS="120")
+    assert said.code == 0
+    for command in COMMANDS:
+        assert re.search(rf"^\W*{command}\s+[A-Z]", said.out, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_says_what_it_does(place, command: str) -> None:
+    said = place.capsbench(command, "--help", COLUMNS="120")
+    assert said.code == 0
+    assert f"Usage: capsbench {command}" in said.out
+    assert "--done" not in said.out  # the pipeline's own
+    if command in ("train", "evaluate"):
+        for option in ("--task", "--variant", "--seed", "--device", "--threads"):
+            assert option in said.out
+
+
+def test_the_module_is_the_command(place) -> None:
+    place.plan()
+    script = Path(sys.executable).parent / "capsbench"
+    asked = subprocess.run([script, "plan", "tiny.yaml"], cwd=place.folder, capture_output=True, text=True, check=True)
+    said = place.capsbench("plan", "tiny.yaml", CAPSBENCH_RESULTS="")
+    assert asked.stdout == said.out
+    assert place.capsbench("--version").out == "capsbench 0.1.0\n"
+
+
+def test_plan_lists_its_runs_and_what_it_reduces(place) -> None:
+    place.plan(seeds=[3, 1, 4])
+    said = place.capsbench("plan", "tiny.yaml")
+    assert said.code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.out.splitlines() if "│" in line]
+    variants = ("cnn", "capsnet-r3-recon", "diverging")
+    assert rows == [["mnist", variant, "3 1 4", "4", "16"] for variant in variants]
+    assert "4 steps in the place of 300,000 steps" in said.out
+    assert "9 runs in 3 cells, budget reduced" in said.out
+    assert not place.root.exists()
+
+
+def test_the_paper_s_plan_reduces_nothing_but_what_it_says(place) -> None:
+    said = place.capsbench("plan", REPOSITORY / "config" / "paper.yaml")
+    assert said.code == 0
+    assert "mnist, with less than the paper's protocol: nothing" in said.out
+
+
+def test_variants_lists_every_variant_with_its_parameters(place) -> None:
+    said = place.capsbench("variants", COLUMNS="250")
+    assert said.code == 0
+    rows = {line.split("│")[1].strip(): line for line in said.out.splitlines() if line.startswith("│")}
+    assert {"cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"} <= rows.keys()
+    assert "8,215,568" in rows["capsnet-r3-recon"]
+    assert "35,445,522" in rows["cnn"]
+
+
+def test_variants_shows_one_whole(place) -> None:
+    said = place.capsbench("variants", "capsnet-r3")
+    assert said.code == 0
+    assert "iterations: 3" in said.out
+    assert "reconstruction: none" in said.out
+    assert "6,804,224 parameters on mnist (28x28)" in said.out
+
+
+def test_data_says_which_and_prints_checksums(place) -> None:
+    place.plan()
+    said = place.capsbench("data", "tiny.yaml")
+    assert said.code == 0
+    assert re.search(r"^[0-9a-f]{64}  uci-digits$", said.out, re.MULTILINE)
+    assert "UCI digits, not MNIST from scikit-learn" in said.out
+    assert "no number that follows is an MNIST number" in said.out
+    assert not place.root.exists()
+
+
+def test_train_evaluate_and_report_one_after_the_other(place) -> None:
+    place.plan(variants="[capsnet-r3-recon]")
+    said = place.capsbench("evaluate", "tiny.yaml")
+    assert said.code == 2
+    assert said.err.startswith("capsbench: mnist/capsnet-r3-recon seed 0 is not trained")
+    assert "say `capsbench train tiny.yaml --task mnist --variant capsnet-r3-recon` first." in said.err
+
+    said = place.capsbench("train", "tiny.yaml", "--task", "mnist", "--seed", 0, "--device", "cpu")
+    assert said.code == 0
+    assert "mnist/capsnet-r3-recon seed 0: step 4 of 4, loss" in said.out
+    assert "seed 0: done after 4 steps" in said.out
+    assert "done already" in place.capsbench("train", "tiny.yaml").out
+
+    said = place.capsbench("evaluate", "tiny.yaml")
+    assert said.code == 0
+    assert re.search(r"mnist/capsnet-r3-recon seed 0, test: error [\d.]+ %", said.out)
+    assert "evaluated already" in place.capsbench("evaluate", "tiny.yaml").out
+
+    said = place.capsbench("report", "tiny.yaml")
+    assert said.code == 0
+    assert (place.results / "report.html").is_file()
+    (place.results / "report.html").unlink()
+    (place.folder / "tiny.yaml").unlink()
+    said = place.capsbench("report", place.results)  # the folder alone is enough
+    assert said.code == 0
+    assert (place.results / "report.html").is_file()
+    assert (place.results / "tables" / "mnist.csv").is_file()
+
+
+def test_doctor_finds_nothing_wrong_and_then_what_is(place) -> None:
+    said = place.capsbench("doctor")
+    assert said.code == 0, said.text
+    for word in ("python", "torch", "snakemake", "processor", "trains on", "MNIST", "GB free", "Nothing is wrong."):
+        assert word in said.out
+    said = place.capsbench("doctor", CAPSBENCH_DATA="not/there")
+    assert said.code == 1
+    assert "wrong: " in said.out
+    assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.out
+    assert "Nothing is wrong." not in said.out

@@ -1,0 +1,86 @@
+"""A user's mistake is one sentence on the error stream and exit code 2, never a traceback, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path, REPOSITORY)
+    plan = place.plan()
+    (place.folder / "broken.yaml").write_text(plan.read_text().replace("budget: reduced", "budget: reduecd"))
+    (place.folder / "torn.yaml").write_text("name: [")
+    (place.folder / "folder.yaml").mkdir()
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["plan", "nowhere.yaml"], "There is no file nowhere.yaml"),
+        (["plan", "tiney.yaml"], "There is no file tiney.yaml; did you mean 'tiny'?"),
+        (["plan", "folder.yaml"], "folder.yaml cannot be read"),
+        (["plan", "torn.yaml"], "torn.yaml, line 1: not valid YAML"),
+        (["plan", "broken.yaml"], "broken.yaml: budget is 'reduecd'; did you mean 'reduced'?"),
+        (["train", "broken.yaml"], "broken.yaml: budget is 'reduecd'"),
+        (["run", "broken.yaml"], "broken.yaml: budget is 'reduecd'"),
+        (["train", "tiny.yaml", "--task", "mnst"], "tiny.yaml has no task 'mnst'; did you mean 'mnist'?"),
+        (["train", "tiny.yaml", "--variant", "cn"], "tiny.yaml has no variant 'cn'; did you mean 'cnn'?"),
+        (
+            ["evaluate", "tiny.yaml", "--task", "mnist", "--variant", "cn"],
+            "no cell mnist/cn; did you mean 'mnist/cnn'?",
+        ),
+        (["train", "tiny.yaml", "--seed", "7"], "mnist/cnn has no seed 7; it has [0]."),
+        (["train", "tiny.yaml", "--device", "cuda:99"], "There is no device 'cuda:99' here"),
+        (["variants", "capsnet-r33"], "There is no variant 'capsnet-r33'; did you mean 'capsnet-r"),
+        (["report", "nowhere"], "nowhere/plan.json is not there"),
+        (["run", "tiny.yaml", "--no-such-option"], "Snakemake does not take --no-such-option"),
+    ],
+)
+def test_a_mistake_is_one_sentence(place, arguments: list[str], sentence: str) -> None:
+    said = place.capsbench(*arguments)
+    assert said.code == 2
+    assert "Traceback" not in said.text
+    last = said.err.strip().splitlines()[-1]
+    assert last.startswith("capsbench: ")
+    assert sentence in last
+    assert last.endswith((".", "?"))
+    if arguments[0] != "run" or "broken.yaml" in arguments:  # there Snakemake prints its usage before
+        assert said.err.count("\n") == 1
+    assert not (place.results / "runs").exists()
+    assert not (place.root / "tiny").exists()
+
+
+@pytest.mark.parametrize("arguments", [["frobnicate"], ["plan"], ["train", "tiny.yaml", "--seed", "x"]])
+def test_a_command_line_that_cannot_be_read_says_how(place, arguments: list[str]) -> None:
+    said = place.capsbench(*arguments)
+    assert said.code == 2
+    assert "Usage: capsbench" in said.err
+    assert "Traceback" not in said.text
+
+
+def test_results_that_cannot_be_written_are_a_sentence(place) -> None:
+    place.root.write_text("a file in the place of the folder")
+    said = place.capsbench("train", "tiny.yaml", "--variant", "cnn")
+    assert said.code == 4
+    assert said.err.startswith(f"capsbench: {place.root}")
+    assert "CAPSBENCH_RESULTS" in said.err
+    assert "Traceback" not in said.text
+
+
+def test_altered_weights_are_a_sentence(place) -> None:
+    place.plan(variants="[cnn]")
+    assert place.capsbench("train", "tiny.yaml").code == 0
+    weights = place.results / "runs/mnist/cnn/seed-0/weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    said = place.capsbench("evaluate", "tiny.yaml")
+    assert said.code == 2
+    assert said.err.startswith("capsbench: ")
+    assert "altered" in said.err
+    assert "Traceback" not in said.text

@@ -1,0 +1,155 @@
+"""Places where whole pipelines run as processes: a copy of the source, folders of their own, no data and no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NOWHERE = "http://127.0.0.1:9"  # a proxy that refuses at once: the mirrors cannot be reached, wherever the tests run
+
+PLAN = """
+name: tiny
+about: A few steps of three cells, on the digits that stand in.
+budget: reduced
+seeds: {seeds}
+uci_digits: {uci_digits}
+width: 0.0625
+training: {{steps: {steps}, batch: 16, precision: float32}}
+variants:
+  diverging: {{base: cnn, title: A rate at which no loss stays finite, training: {{rate: 1e30}}}}
+tasks:
+  mnist:
+    variants: {variants}
+    test_images: {test_images}
+"""
+
+
+@dataclass
+class Said:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+    @property
+    def jobs(self) -> set[str]:
+        """The jobs that Snakemake ran (or would run), by their messages."""
+        return set(re.findall(r"Job \d+: (.*?) \(log:", self.text))
+
+
+@dataclass
+class Place:
+    """A working directory with its own results, and the source that its commands run."""
+
+    folder: Path
+    clone: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "scratch"
+
+    @property
+    def results(self) -> Path:
+        return self.root / "tiny-digits"
+
+    def plan(self, **values: Any) -> Path:
+        said: dict[str, Any] = {
+            "seeds": [0],
+            "uci_digits": "true",
+            "steps": 4,
+            "variants": "[cnn, capsnet-r3-recon, diverging]",
+            "test_images": 20,
+        }
+        path = self.folder / "tiny.yaml"
+        path.write_text(PLAN.format(**said | values))
+        return path
+
+    def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
+        """A process in a group of its own."""
+        said = {key: value for key, value in os.environ.items() if not key.startswith(("CAPSBENCH_", "SNAKEMAKE_"))}
+        said |= {
+            "PYTHONPATH": str(self.clone),
+            "CAPSBENCH_RESULTS": str(self.root),
+            "CAPSBENCH_CACHE": str(self.folder / "cache"),
+            "CAPSBENCH_STAND_IN": "1",  # ask no mirror; where a test sets it to nothing, they are asked
+            **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NOWHERE),
+        }
+        said.pop("no_proxy", None)
+        return subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=self.folder,
+            env=said | self.environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ask(self, *command: object, **environment: str) -> Said:
+        process = self.start(*command, **environment)
+        try:
+            out, err = process.communicate(timeout=400)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return Said(process.returncode, out, err)
+
+    def capsbench(self, *arguments: object, **environment: str) -> Said:
+        return self.ask("-m", "capsbench", *arguments, **environment)
+
+    def snakemake(self, *arguments: object, **environment: str) -> Said:
+        """Snakemake with nothing said that a user would not say, but where the Snakefile is."""
+        return self.ask("-m", "snakemake", "--snakefile", self.clone / "Snakefile", *arguments, **environment)
+
+    def would_run(self, **environment: str) -> set[str]:
+        """The jobs that a dry run of the plan lists."""
+        said = self.snakemake("-n", "--configfile", "tiny.yaml", **environment)
+        assert said.code == 0, said.text
+        return said.jobs
+
+    def manifests(self) -> dict[str, bytes]:
+        """Every manifest's bytes, by task/variant/seed."""
+        runs = self.results / "runs"
+        return {
+            path.parent.relative_to(runs).as_posix(): path.read_bytes()
+            for path in sorted(runs.glob("*/*/*/manifest.json"))
+        }
+
+
+def copy_source(folder: Path) -> Path:
+    """The clone's source as it is now: other work in the tree meanwhile cannot disturb a test."""
+    folder.mkdir(parents=True)
+    for name in ("capsbench", "config", "workflow", "profiles"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Snakefile", "environment.yml"):
+        shutil.copy(REPOSITORY / name, folder / name)
+    return folder
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A whole run of the tiny plan, and what Snakemake said."""
+
+    place: Place
+    said: Said
+
+    def copy(self, folder: Path, clone: Path | None = None, snakemake: bool = True) -> Place:
+        """The finished run in another folder, as it is: with mtimes, with Snakemake's own records if wanted."""
+        shutil.copytree(
+            self.place.folder, folder, ignore=None if snakemake else shutil.ignore_patterns(".snakemake"), symlinks=True
+        )
+        return Place(folder, clone or self.place.clone)

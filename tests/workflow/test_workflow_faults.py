@@ -1,0 +1,170 @@
+"""Jobs that fail, processes that are killed, two at once: what others did stays, and the same command goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from places import Place
+
+SLOW_ENOUGH = 600  # steps: some seconds of training, so that a kill falls into the middle
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert path.exists(), process.communicate() if process.poll() is not None else "too slow"
+
+
+def outcome(place: Place) -> dict[str, bytes]:
+    """What a run ends with that must be the same bit for bit."""
+    runs = place.results / "runs"
+    return {
+        path.relative_to(runs).as_posix(): path.read_bytes()
+        for name in ("weights.safetensors", "predictions.npz")
+        for path in runs.rglob(name)
+    }
+
+
+def test_two_cannot_work_on_the_same_results(done) -> None:
+    (done.results / "report.html").unlink()
+    handle = os.open(done.results, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        said = done.capsbench("run", "tiny.yaml")
+    finally:
+        os.close(handle)
+    assert said.code == 4
+    assert "Another Snakemake is at work on" in said.text
+    assert "Traceback" not in said.text
+    assert said.jobs == set()
+    assert not (done.results / "report.html").exists()
+
+
+def test_a_job_that_fails_names_its_log_and_stops_no_other(done) -> None:
+    shutil.rmtree(done.results / "runs/mnist/cnn")
+    (done.results / "runs/mnist/cnn").write_text("a file where a folder should be")
+    metrics = done.results / "runs/mnist/capsnet-r3-recon/seed-0/test/metrics.json"
+    metrics.unlink()
+    said = done.capsbench("run", "tiny.yaml")
+    assert said.code == 4
+    assert "Traceback" not in said.text
+    log = done.results / "logs/train/mnist/cnn.log"
+    sentence = f"{done.results}/runs/mnist/cnn"
+    assert sentence in log.read_text()
+    assert sentence in said.text  # the failing sentence stands on the terminal
+    assert str(log.relative_to(done.folder)) in said.text
+    assert "the same command goes on" in said.err
+    assert metrics.is_file()  # the other cell went on
+    assert "Draw tables, figures and the report" not in said.jobs
+
+    (done.results / "runs/mnist/cnn").unlink()
+    said = done.capsbench("run", "tiny.yaml")
+    assert said.code == 3  # of the cell that diverges
+    assert said.jobs == {"Train mnist/cnn", "Evaluate mnist/cnn", "Draw tables, figures and the report"}
+
+
+def test_a_process_left_behind_is_waited_for(done) -> None:
+    run = done.results / "runs/mnist/cnn/seed-0"
+    before = (run / "weights.safetensors").read_bytes()
+    (run / "manifest.json").unlink()
+    handle = os.open(run, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    process = done.start("-u", "-m", "capsbench", "train", "tiny.yaml", "--variant", "cnn")
+    assert process.stdout is not None
+    assert "another process is at work on this run; waiting" in process.stdout.readline()
+    assert not (run / "manifest.json").exists()
+    os.close(handle)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    assert (run / "weights.safetensors").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, clone: Path) -> Place:
+    """A plan that trains for some seconds, run from beginning to end."""
+    place = Place(tmp_path_factory.mktemp("undisturbed"), clone)
+    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    said = place.capsbench("run", "tiny.yaml")
+    assert said.code == 0, said.text
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["the group", "snakemake", "the trainer"])
+def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, whom: str) -> None:
+    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
+    command = ["-m", "snakemake", "--snakefile", place.clone / "Snakefile", "--configfile", "tiny.yaml"]
+    process = place.start(*command, CAPSBENCH_CHECKPOINT_SECONDS="0.1")
+    wait_for(run / "checkpoint" / "last.safetensors", process)
+    if whom == "the group":
+        os.killpg(process.pid, signal.SIGKILL)
+    elif whom == "snakemake":
+        process.kill()
+    else:
+        for trainer in trainers(process.pid):
+            os.kill(trainer, signal.SIGKILL)
+    process.wait(timeout=300)
+    assert process.returncode != 0
+    process.stdout.close()  # a trainer that is left behind holds the other end
+    process.stderr.close()
+
+    said = place.capsbench("run", "tiny.yaml")
+    assert said.code == 0, said.text
+    assert "cannot be locked" not in said.text
+    if whom != "snakemake":  # that one leaves its trainer behind, which goes on to the end: the next one waits for it
+        assert "going on after step" in said.text
+    assert outcome(place) == outcome(undisturbed)
+    assert place.would_run() == set()
+
+
+def trainers(group: int) -> list[int]:
+    """The processes of a group that train."""
+    listed = subprocess.run(["ps", "-eo", "pid,pgid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    return [
+        int(pid)
+        for pid, pgid, words in rows
+        if int(pgid) == group and "-m capsbench train" in words and "bash" not in words
+    ]
+
+
+@pytest.mark.slow
+def test_a_lock_that_a_bare_snakemake_left_says_what_to_do_and_capsbench_run_needs_nothing(place) -> None:
+    place.plan(variants="[cnn]")
+    locks = place.folder / ".snakemake" / "locks"
+    process = place.start("-m", "snakemake", "--snakefile", place.clone / "Snakefile", "--configfile", "tiny.yaml")
+    wait_for(place.results / "data.json", process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert any(locks.iterdir())
+    said = place.snakemake("--configfile", "tiny.yaml")
+    assert said.code == 1
+    assert "--unlock" in said.text
+    said = place.capsbench("run", "tiny.yaml")
+    assert said.code == 0, said.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends(place, number: signal.Signals) -> None:
+    place.plan(steps=100_000, variants="[capsnet-r3-recon]")
+    run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
+    process = place.start("-m", "capsbench", "run", "tiny.yaml", CAPSBENCH_CHECKPOINT_SECONDS="0.1")
+    wait_for(run / "checkpoint" / "last.safetensors", process)
+    asked = time.monotonic()
+    os.killpg(process.pid, number)  # what a terminal's Ctrl-C and a cluster's time limit do
+    out, err = process.communicate(timeout=120)
+    assert time.monotonic() - asked < 60
+    assert process.returncode == 4, out + err
+    assert f"stopped by {number.name}, saved after step" in out + err
+    assert "Traceback" not in out + err
+    assert not trainers(process.pid)
