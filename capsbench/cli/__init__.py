@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
+
+# What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake and keeps its traceback.
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
+DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
 def main() -> None:
@@ -16,8 +21,13 @@ def main() -> None:
     except CapsbenchError as error:
         print(f"capsbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        print(f"capsbench: {error.filename or 'A file'} cannot be read or written ({error.strerror}).", file=sys.stderr)
+        sys.exit(ResourceError.exit_code)
     except KeyboardInterrupt:
         print("capsbench: stopped.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)

@@ -52,6 +52,8 @@ def train_cells(
                 manifests.append(manifest)
                 console.print(f"{cell.label} seed {s}: {manifest['status']} already")
     if waiting:
+        with writable(house.folder):  # known before anything is imported or loaded
+            house.folder.mkdir(parents=True, exist_ok=True)
         manifests += _train(console, house, source, dataset, waiting, device, threads, tensorboard)
     for manifest in manifests:
         if manifest["status"] == "failed":

@@ -72,6 +72,13 @@ def test_results_that_cannot_be_written_are_a_sentence(place) -> None:
     assert "Traceback" not in said.text
 
 
+def test_a_disk_s_complaint_is_a_sentence_wherever_it_comes_up(place) -> None:
+    said = place.capsbench("data", "tiny.yaml", "--done", "broken.yaml/data.json")
+    assert said.code == 4
+    assert said.err == "capsbench: broken.yaml cannot be read or written (File exists).\n"
+
+
+@pytest.mark.slow
 def test_altered_weights_are_a_sentence(place) -> None:
     place.plan(variants="[cnn]")
     assert place.capsbench("train", "tiny.yaml").code == 0

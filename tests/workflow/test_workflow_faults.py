@@ -48,6 +48,7 @@ def test_two_cannot_work_on_the_same_results(done) -> None:
     assert not (done.results / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_names_its_log_and_stops_no_other(done) -> None:
     shutil.rmtree(done.results / "runs/mnist/cnn")
     (done.results / "runs/mnist/cnn").write_text("a file where a folder should be")
