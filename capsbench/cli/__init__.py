@@ -7,7 +7,7 @@ import sys
 
 from capsbench.errors import CapsbenchError, ResourceError
 
-# What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake: it keeps its traceback.
+# What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake, with its traceback.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
 DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
