@@ -26,6 +26,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
+from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
@@ -147,9 +148,9 @@ def train_run(
     resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
     resolved = _kept_on_resume(folder, digests["run"], resolved, setting)
     torch.set_num_threads(resolved["threads"])
-    epoch = (
-        60_000 if setting.dataset["name"] == "uci-digits" else stream.size
-    )  # a stand-in trains as long as MNIST would
+    epoch = stream.size
+    if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take
+        epoch = house.plan.tasks.given()[cell.task].train_images or TRAINING_IMAGES
     steps = cell.steps(epoch)
     step = Step(model, cell.spec, stream, seed, resolved["precision"], cell.training.rate)
     loop = Loop(
