@@ -1,0 +1,84 @@
+"""Every variant learns in a short narrow run: a few hundred steps on MNIST, or on scikit-learn's digits without it.
+
+Some five minutes on an idle core. The bounds say that a variant learns, not how well: chance is 90 %.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsbench.data.digits import Digits, load_digits
+from capsbench.data.mnist import test_images as unshifted
+from capsbench.data.source import find_source
+from capsbench.data.two_digit import TwoDigitPairs
+from capsbench.plan import House, load_variants
+from capsbench.training.exact_set import exactly
+from capsbench.training.run import Setting, make_stream, new_model
+from capsbench.training.schedule import rate_at
+from capsbench.training.scoring import scores_of
+from capsbench.training.step import Step
+
+VARIANTS = load_variants()
+BATCH, SHOWN = 32, 1000
+STEPS, WIDTH, BOUND = 120, 0.125, 25.0  # steps, width, error in percent
+OTHERS = {  # what learns more slowly, or not at this width
+    "em-matrix": (250, 0.375, 40.0),
+    "em-matrix-margin": (250, 0.375, 40.0),
+    "capsnet-self-routing": (300, 0.125, 25.0),
+    "capsnet-self-routing-margin": (300, 0.125, 25.0),
+    "capsnet-share-all": (300, 0.25, 40.0),
+    "capsnet-share-all-uniform": (300, 0.25, 40.0),
+    "capsnet-share-all-learned": (300, 0.25, 40.0),
+    "convnet-avg-5": (400, 0.125, 40.0),
+} | {name: (500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
+PLAN = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: {width}
+training: {{steps: {steps}, batch: {batch}, rate: 2.0e-3, decay_period: 2000, precision: float32}}
+tasks:
+  {task}: {{variants: [{name}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    return load_digits(find_source("mnist", None, fallback=True, download=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_learns(name: str, digits: Digits, tmp_path: Path) -> None:
+    steps, width, bound = OTHERS.get(name, (STEPS, WIDTH, BOUND))
+    task = "two_digit" if VARIANTS[name].home == "two_digit" else "mnist"
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN.format(steps=steps, batch=BATCH, width=width, task=task, name=name))
+    house = House.load(path)
+    cell = house.cells[0]
+    setting = Setting(house, cell, digits, {}, torch.device("cpu"), 1, print)
+    model = new_model(setting, 0)
+    step = Step(model, cell.spec, make_stream(cell, digits.train, 0), 0, "float32", cell.training.rate)
+    for number in range(steps):
+        step(number, rate_at(number, steps, cell.training), number / steps)
+    model.eval()
+    with torch.inference_mode():
+        error = error_on_pairs(model, digits) if cell.spec.train_on == "pairs" else error_on_digits(model, digits)
+    print(f"{name}: {error:.1f} % after {steps} steps")
+    assert error < bound
+
+
+def error_on_digits(model: torch.nn.Module, digits: Digits) -> float:
+    """Percent of the first test digits that are misread."""
+    labels = digits.test.labels[:SHOWN]
+    scores = torch.cat([scores_of(model, unshifted(digits.test, n, n + 100)) for n in range(0, len(labels), 100)])
+    return 100 * (scores.argmax(1)[: len(labels)] != labels).float().mean().item()
+
+
+def error_on_pairs(model: torch.nn.Module, digits: Digits) -> float:
+    """Percent of pairs of test digits whose two highest scores are not the true set; chance is 98 %."""
+    pairs = TwoDigitPairs(digits.test, seed=1, size=500).make(torch.arange(500))
+    return 100 * (~exactly(scores_of(model, pairs.images), pairs.labels)).float().mean().item()
