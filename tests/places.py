@@ -130,13 +130,13 @@ class Place:
         }
 
 
-def copy_source(folder: Path) -> Path:
-    """The clone's source as it is now: other work in the tree meanwhile cannot disturb a test."""
+def copy_source(folder: Path, origin: Path = REPOSITORY) -> Path:
+    """A copy of the source as it is now: other work in the tree meanwhile cannot disturb a test."""
     folder.mkdir(parents=True)
     for name in ("capsbench", "config", "workflow", "profiles"):
-        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(origin / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Snakefile", "environment.yml"):
-        shutil.copy(REPOSITORY / name, folder / name)
+        shutil.copy(origin / name, folder / name)
     return folder
 
 

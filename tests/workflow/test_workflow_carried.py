@@ -44,7 +44,9 @@ def only_what_is_committed(folder: Path) -> None:
     ],
 )
 def test_carried_results_are_not_made_again(finished, tmp_path, happened) -> None:
-    place = finished.copy(tmp_path / "elsewhere", copy_source(tmp_path / "clone"), snakemake=False)
+    place = finished.copy(
+        tmp_path / "elsewhere", copy_source(tmp_path / "clone", finished.place.clone), snakemake=False
+    )
     happened(place.results)
     before = place.manifests()
     metrics = {path: path.read_bytes() for path in place.results.rglob("metrics.json")}

@@ -22,7 +22,7 @@ def append(clone: Path, file: str, text: str) -> None:
 @pytest.fixture
 def edited(finished, tmp_path) -> Place:
     """The finished run, with a copy of the source to edit."""
-    place = finished.copy(tmp_path / "again", copy_source(tmp_path / "clone"))
+    place = finished.copy(tmp_path / "again", copy_source(tmp_path / "clone", finished.place.clone))
     where = place.ask("-c", "import capsbench; print(capsbench.__file__)")
     assert where.out.strip() == str(place.clone / "capsbench" / "__init__.py")
     return place
