@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from capsbench.report.published import Published
-from capsbench.report.results import KINDS, Kind, Results
+from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
 
 SYNTHETIC = "affnist-synth"
@@ -83,7 +83,7 @@ def is_comparable(results: Results, task: str) -> bool:
 
 def left_out_words(results: Results, task: str) -> str:
     """What is counted and left out of the means, kind by kind; empty if nothing is."""
-    kinds: list[Kind] = [kind for kind in KINDS if kind != "not drawn"]
+    kinds: list[Kind] = [kind for kind in KINDS if kind not in IN_THE_MEANS]
     counts = {kind: results.count(kind, task) for kind in kinds}
     return listing(f"{count} {kind}" for kind, count in counts.items() if count)
 
@@ -108,6 +108,9 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     left_out = left_out_words(results, task)
     if left_out:
         sentences.append(f"Left out of the means, named in the report: {left_out}.")
+    if mixed := results.count("mixed", task):
+        words = "1 mixture" if mixed == 1 else f"{mixed} mixtures"
+        sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")
     if published.of(task):
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, check_name, read, read_plan
+from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
 from capsbench.report.results import COLUMNS, KINDS, Problem, Results, Run, run_folder
 
 
@@ -29,8 +30,12 @@ def collect(folder: Path) -> Results:
         run = _read_run(results, key, config, planned)
         if run is not None:
             results.runs[key] = run
-            if run.manifest.status == "done":
-                _read_metrics(results, run, planned)
+    leave_out_other_budgets(results)
+    leave_out_copies(results)
+    for run in results.runs.values():
+        if run.manifest.status == "done":
+            _read_metrics(results, run, planned)
+    warn_of_mixtures(results)
     _name_strangers(results, planned)
     _same_data(results)
     _same_conditions(results)

@@ -18,7 +18,7 @@ from capsbench.report.captions import budget_words, reductions_of
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.origins import environments, origins
 from capsbench.report.published import Published
-from capsbench.report.results import KINDS, Results
+from capsbench.report.results import IN_THE_MEANS, KINDS, Results
 from capsbench.report.strips import Strip, strips
 from capsbench.report.tables import csv_frame, long_table, spec_for
 from capsbench.report.wide import WideTable, wide_table
@@ -115,7 +115,7 @@ def _counts(results: Results) -> dict[str, int]:
         "scored": len(scored),
         "failed": results.failed,
         "not matched": sum(problem.kind == "not matched" for problem in results.problems),
-        "left out": sum(problem.kind not in ("failed", "not matched", "not drawn") for problem in results.problems),
+        "left out": sum(problem.kind not in ("failed", "not matched", *IN_THE_MEANS) for problem in results.problems),
     }
 
 

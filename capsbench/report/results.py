@@ -10,7 +10,9 @@ import pandas as pd
 
 from capsbench.report.contract import Manifest, Metrics, Plan, RunKey
 
-Kind = Literal["failed", "not matched", "missing", "unreadable", "duplicated", "foreign", "undefined", "not drawn"]
+Kind = Literal[
+    "failed", "not matched", "missing", "unreadable", "duplicated", "foreign", "undefined", "mixed", "not drawn"
+]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
     "not matched": "never reached the accuracy it was to be compared at: a result, counted as not matched",
@@ -19,8 +21,10 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "duplicated": "the same run is there twice",
     "foreign": "made by another plan, config or data set",
     "undefined": "the metric has no value for this run",
+    "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
     "not drawn": "a file that only figures need cannot be read; the means are whole",
 }
+IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
 COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -118,6 +119,11 @@ def copy_run(folder: Path, task: str, variant: str, seed: int, to: int, claim: b
             change_json(path, run=run)
 
 
+def weights(run: dict[str, Any]) -> str:
+    """The digest of a run's weights: no two runs have the same."""
+    return hashlib.sha256(json.dumps(run).encode()).hexdigest()
+
+
 def write_run(folder: Path, task: str, variant: str, seed: int) -> None:
     """One finished run with everything that training and evaluation leave."""
     rng = np.random.default_rng([seed, *variant.encode(), *task.encode()])
@@ -153,7 +159,7 @@ def write_run(folder: Path, task: str, variant: str, seed: int) -> None:
         write_json(
             place / condition / "metrics.json",
             {"schema": 1, "run": run, "condition": condition, "status": "done", "reason": None, "dataset": dataset,
-             "images": images, "digest": "e" * 64, "weights": "f" * 64, "seconds": 3.1, "metrics": shown},
+             "images": images, "digest": "e" * 64, "weights": weights(run), "seconds": 3.1, "metrics": shown},
         )  # fmt: skip
         for stem, frame in frames.items():
             frame.to_csv(place / condition / f"{stem}.csv", index=False)
@@ -171,7 +177,7 @@ def manifest(run: dict[str, Any], loss: float, rng: np.random.Generator) -> dict
         "resolved": {"precision": "float32", "precision_timings": {"float32": 0.07}, "threads": 1, "device": "cpu"},
         "dataset": {"name": "mnist", "badge": "MNIST"}, "reductions": ["width 1/8"], "parameters": 123456, "steps": 960,
         "final_loss": loss, "seconds": 40 + 5 * float(rng.random()), "peak_memory_mb": 812.0,
-        "started": "2026-11-20T16:00:00Z", "finished": "2026-11-20T16:00:41Z", "resumed": 0, "weights": "f" * 64,
+        "started": "2026-11-20T16:00:00Z", "finished": "2026-11-20T16:00:41Z", "resumed": 0, "weights": weights(run),
         "versions": {"capsbench": "0.1.0", "python": "3.11.7", "torch": "2.11.0", "numpy": "2.3.0"},
         "machine": {"processor": "AMD EPYC", "cores": 2, "gpu": None, "driver": None, "cuda": None, "system": "Linux"},
         "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},

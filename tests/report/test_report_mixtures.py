@@ -1,0 +1,130 @@
+"""Runs that do not belong together: left out, or warned of, and named in both cases."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from typer.testing import CliRunner
+
+from capsbench.cli.app import app
+from capsbench.report import build_report
+from capsbench.report.collect import collect
+from capsbench.report.results import Problem, Results
+
+
+def change(folder: Path, variant: str, seed: int, **changes: Any) -> None:
+    """Replace keys inside a manifest's objects."""
+    path = toy.run_folder(folder, "mnist", variant, seed) / "manifest.json"
+    stored = json.loads(path.read_text())
+    for key, value in changes.items():
+        stored[key] = stored[key] | value if isinstance(value, dict) else value
+    toy.write_json(path, stored)
+
+
+def seeds(results: Results, variant: str) -> list[int]:
+    frame = results.frame
+    return sorted(frame.loc[(frame["variant"] == variant) & (frame["metric"] == "error"), "seed"])
+
+
+def only(results: Results) -> Problem:
+    (problem,) = results.problems
+    return problem
+
+
+def test_another_budget_than_the_cell_s_other_seeds_is_left_out(folder: Path) -> None:
+    change(folder, "cnn", 1, config={"training": {"batch": 64}})
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.seed) == ("foreign", 1)
+    assert "training.batch" in problem.reason
+    assert seeds(results, "cnn") == [0, 2]
+
+
+def test_fewer_steps_than_the_config_says_are_left_out(folder: Path) -> None:
+    for seed in (0, 1, 2):
+        change(folder, "cnn", seed, config={"steps": 960})
+    change(folder, "cnn", 0, steps=500)
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.seed) == ("foreign", 0)
+    assert "500 steps where its config says 960" in problem.reason
+    assert seeds(results, "cnn") == [1, 2]
+
+
+def test_two_budgets_of_which_none_is_the_cell_s_are_not_averaged(folder: Path) -> None:
+    for seed in (0, 1, 2):
+        change(folder, "cnn", seed, steps=100 * (seed + 1))
+    results = collect(folder)
+    assert [(p.kind, p.seed) for p in results.problems] == [("foreign", 1), ("foreign", 2)]
+    assert seeds(results, "cnn") == [0]
+
+
+def test_a_copy_that_calls_itself_another_seed_is_known_by_its_weights(folder: Path) -> None:
+    toy.copy_run(folder, "mnist", "cnn", 0, 1, claim=True)
+    digests = {"config": toy.config_digest("mnist", "cnn", 1)}
+    change(folder, "cnn", 1, digests=digests)
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.seed) == ("duplicated", 1)
+    assert "weights are those of seed 0" in problem.reason
+    assert seeds(results, "cnn") == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "variant"),
+    [
+        ({"versions": {"torch": "2.12.0"}}, "torch: 2.11.0 in 14; 2.12.0 in 1 (cnn/seed-1)", None),
+        ({"machine": {"processor": "Arm"}}, "processor: AMD EPYC in 14; Arm in 1 (cnn/seed-1)", None),
+        ({"resolved": {"device": "cuda:0"}}, "device: cpu in 14; cuda in 1 (cnn/seed-1)", None),
+        ({"resolved": {"precision": "bf16"}}, "precision: float32 in 2; bf16 in 1 (cnn/seed-1)", "cnn"),
+        ({"resolved": {"threads": 8}}, "threads: 1 in 2; 8 in 1 (cnn/seed-1)", "cnn"),
+        ({"digests": {"training_source": "0" * 64}}, "training source: cccccccccc in 2; 0000000000 in 1", "cnn"),
+    ],
+)
+def test_other_versions_and_devices_are_averaged_and_warned_of(
+    folder: Path, changes: dict[str, Any], words: str, variant: str | None
+) -> None:
+    change(folder, "cnn", 1, **changes)
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.variant) == ("mixed", variant)
+    assert words in problem.reason
+    assert seeds(results, "cnn") == [0, 1, 2]
+
+
+def test_two_gpus_of_one_machine_and_two_precisions_of_two_cells_are_no_mixture(folder: Path) -> None:
+    for variant in toy.TASKS["mnist"]:
+        for seed in (0, 1, 2):
+            precision = "bf16" if variant == "cnn" else "float32"
+            change(folder, variant, seed, resolved={"device": f"cuda:{seed}", "precision": precision})
+    assert collect(folder).problems == []
+
+
+def test_every_kind_of_bad_run_is_named_on_the_page_under_the_table_and_on_the_terminal(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "bad", seeds=(0, 1, 2, 3, 4), tasks={"mnist": ["cnn"]})
+    change(folder, "cnn", 0, versions={"torch": "2.12.0"})
+    change(folder, "cnn", 1, digests={"config": "another"})
+    toy.copy_run(folder, "mnist", "cnn", 0, 2, claim=False)
+    toy.truncate(toy.run_folder(folder, "mnist", "cnn", 3) / "manifest.json")
+    toy.run_folder(folder, "mnist", "cnn", 4).rename(tmp_path / "elsewhere")
+    said = CliRunner().invoke(app, ["report", str(folder)])
+    assert said.exit_code == 0
+    results = collect(folder)
+    assert {p.kind for p in results.problems} == {"foreign", "duplicated", "unreadable", "missing"}
+    page = html.unescape((folder / "report.html").read_text())
+    for problem in results.problems:
+        assert problem.reason in page
+        assert problem.reason in said.output
+    assert seeds(results, "cnn") == [0]
+    caption = (folder / "tables" / "mnist.md").read_text()
+    assert "1 missing, 1 unreadable, 1 duplicated and 1 foreign" in caption
+
+
+def test_a_mixture_is_named_on_the_page_and_counts_as_no_run_left_out(folder: Path) -> None:
+    change(folder, "cnn", 1, versions={"torch": "2.12.0"})
+    report = build_report(folder)
+    page = html.unescape(report.html.read_text())
+    assert report.problems[0].reason in page
+    assert "The means hold 1 mixture of versions, devices or settings" in page
+    assert "missing or left out</dt><dd>0<" in page
