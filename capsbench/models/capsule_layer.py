@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from capsbench.plan.routings import ROUTINGS
 from capsbench.plan.variants import RoutingOptions
-from capsbench.routing import build_routing
+from capsbench.routing import build_routing, resolve
+from capsbench.routing.checks import option_names
 from capsbench.routing.types import Routed
 
 
@@ -18,12 +18,14 @@ def routing_keywords(options: RoutingOptions) -> dict[str, Any]:
     """What a routing is told beside its own options; one that does not take an option refuses it by name.
 
     The package's own are told the squash and normaliser that they take, one from outside those that the plan says.
+    What they take is read from their code, which a run's digest covers, and not from the plan's table of them.
     """
     keywords: dict[str, Any] = dict(options.routing_options)
-    facts = ROUTINGS.get(options.routing)
+    outside = ":" in options.routing
+    takes = () if outside else option_names(resolve(options.routing))
     for switch in ("squash", "normaliser"):
         value = getattr(options, switch)
-        if value is not None and (facts is None or switch in facts.takes):
+        if value is not None and (outside or switch in takes):
             keywords[switch] = value
     if options.detach_inner:
         keywords["detach_inner"] = True

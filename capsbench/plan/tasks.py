@@ -52,8 +52,8 @@ class TaskPlan(Strict):
     test_images: PositiveInt | None = None  # the first so many test digits; all when not said
 
     def training_options(self) -> dict[str, Any]:
-        """The options that are part of a run's digest."""
-        return {key: getattr(self, key) for key in self.TRAINING}
+        """What is part of a run's digest: the size of the images, and the options that decide training."""
+        return {"image": list(self.IMAGE), **{key: getattr(self, key) for key in self.TRAINING}}
 
     def evaluation_options(self) -> dict[str, Any]:
         """The options that only evaluation reads."""

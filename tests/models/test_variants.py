@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
 
+import capsbench
 from capsbench.data.batch import Batch
 from capsbench.errors import PlanError
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
+from capsbench.models.capsule_layer import routing_keywords
 from capsbench.plan import load_variants
 from capsbench.plan.routings import ROUTINGS, SWITCHES
 from capsbench.plan.tasks import TASKS
@@ -163,3 +167,23 @@ def scores(values: dict[str, object]) -> torch.Tensor:
 )
 def test_variants_that_are_equal_by_definition_and_others_that_are_not(one, other, equal: bool) -> None:
     assert torch.allclose(scores(one), scores(other), rtol=1e-5 if equal else 1e-6, atol=0) is equal
+
+
+def test_what_a_routing_is_told_is_read_from_its_code(monkeypatch) -> None:
+    specs = [spec for spec in VARIANTS.values() if isinstance(spec, CapsNetSpec)]
+    assert {spec.routing for spec in specs} == set(ROUTINGS)
+    told = [routing_keywords(spec) for spec in specs]
+    for spec, keywords in zip(specs, told, strict=True):
+        assert keywords.keys() & {"squash", "normaliser"} == ROUTINGS[spec.routing].takes & {"squash", "normaliser"}
+    monkeypatch.setattr("capsbench.plan.routings.ROUTINGS", {})
+    monkeypatch.setattr("capsbench.plan.variants.ROUTINGS", {})
+    assert [routing_keywords(spec) for spec in specs] == told
+
+
+def test_no_code_that_makes_weights_reads_the_plan_s_table_of_routings() -> None:
+    # capsbench.plan stands outside the digest of a run's source: a table there must not decide a number
+    package = Path(capsbench.__file__).parent
+    for stage in ("data", "routing", "models", "training"):
+        for path in (package / stage).rglob("*.py"):
+            tree = ast.walk(ast.parse(path.read_text()))
+            assert "ROUTINGS" not in {getattr(node, "id", getattr(node, "attr", None)) for node in tree}, path
