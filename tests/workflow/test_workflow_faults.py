@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -111,8 +112,8 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
     elif whom == "snakemake":
         process.kill()
     else:
-        for trainer in trainers(process.pid):
-            os.kill(trainer, signal.SIGKILL)
+        (trainer,) = trainers(process.pid)
+        os.kill(trainer, signal.SIGKILL)
     process.wait(timeout=300)
     assert process.returncode != 0
     process.stdout.close()  # a trainer that is left behind holds the other end
@@ -128,14 +129,12 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
 
 
 def trainers(group: int) -> list[int]:
-    """The processes of a group that train."""
-    listed = subprocess.run(["ps", "-eo", "pid,pgid,args"], capture_output=True, text=True, check=True).stdout
+    """The processes of a group that train, not the shells that started them."""
+    whole_lines = ["ps", "-ww", "-eo", "pid,pgid,args"]  # pytest's readline leaves ps a width of 80
+    listed = subprocess.run(whole_lines, capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    return [
-        int(pid)
-        for pid, pgid, words in rows
-        if int(pgid) == group and "-m capsbench train" in words and "bash" not in words
-    ]
+    command = re.compile(r"\S*python\S* -m capsbench (--log \S+ )?train ")
+    return [int(pid) for pid, pgid, words in rows if int(pgid) == group and command.match(words)]
 
 
 @pytest.mark.slow
@@ -161,6 +160,7 @@ def test_a_signal_saves_and_ends(place, number: signal.Signals) -> None:
     run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
     process = place.start("-m", "capsbench", "run", "tiny.yaml", CAPSBENCH_CHECKPOINT_SECONDS="0.1")
     wait_for(run / "checkpoint" / "last.safetensors", process)
+    assert trainers(process.pid)
     asked = time.monotonic()
     os.killpg(process.pid, number)  # what a terminal's Ctrl-C and a cluster's time limit do
     out, err = process.communicate(timeout=120)
