@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from capsbench.data.digits import first
 from capsbench.data.mnist import test_images
 from capsbench.evaluation.condition import Condition
-from capsbench.evaluation.pictures import has_decoder, pixels, reconstructions
+from capsbench.evaluation.pictures import hardest, has_decoder, pixels, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
 
@@ -34,7 +34,8 @@ def evaluate(trained: Trained) -> list[Condition]:
         "predictions": {
             "labels": labels.numpy().astype(np.uint8),
             "scores": predictions.scores.numpy().astype(np.float16),
-        }
+        },
+        "hardest": hardest(digits.images, labels, predictions.scores),
     }
     if predictions.poses is not None and has_decoder(trained.cell.spec):
         arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)

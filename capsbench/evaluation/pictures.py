@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from capsbench.plan.variants import Spec
 
 SHOWN = 10  # right and wrong pictures each
+HARDEST = 100  # a few more than a good run gets wrong, so that runs have some in common
 
 
 def has_decoder(spec: Spec) -> bool:
@@ -41,4 +42,19 @@ def reconstructions(
         "reconstructions": pixels(drawn),
         "labels": labels[chosen].numpy().astype(np.uint8),
         "predicted": predicted[chosen].numpy().astype(np.uint8),
+    }
+
+
+def hardest(images: Tensor, labels: Tensor, scores: Tensor) -> dict[str, NDArray[Any]]:
+    """The HARDEST images whose true class is furthest behind (or least ahead of) the best other one, hardest first.
+
+    images: [N, H, W] uint8; labels: [N] int64; scores: [N, K] float32, on the CPU. Returns `indices` [n] uint16 in the
+    test set and `images` [n, H, W] uint8: the report has no data set to take them from.
+    """
+    true = scores.gather(1, labels[:, None])[:, 0]  # [N]
+    other = scores.scatter(1, labels[:, None], -torch.inf).amax(1)  # [N]
+    chosen = (true - other).argsort(stable=True)[:HARDEST]  # [n]
+    return {
+        "indices": chosen.numpy().astype(np.uint16),
+        "images": images[chosen.to(images.device)].cpu().numpy(),
     }

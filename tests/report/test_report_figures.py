@@ -59,8 +59,9 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: P
     (folder / "figures").mkdir()
     (folder / "figures" / "reconstructions.png").write_bytes(b"of an earlier report")
     drawn, not_drawn = draw_figures(collect(folder), published, folder / "figures")
-    assert [figure.name for figure in drawn] == ["mnist_error", "training_curves"]
-    assert set(not_drawn) == set(figures()) - {"mnist_error", "training_curves"}
+    names = ["mnist_error", "mnist_confusion", "hardest", "training_curves"]
+    assert [figure.name for figure in drawn] == names
+    assert set(not_drawn) == set(figures()) - set(names)
     assert "decoder" in not_drawn["reconstructions"]
     assert "affnist" in not_drawn["affnist_curves"]
     assert not (folder / "figures" / "reconstructions.png").exists()
@@ -70,6 +71,9 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: P
     ("figure", "file"),
     [
         ("reconstructions", "mnist/capsnet-r3-recon/seed-0/test/reconstructions.npz"),
+        ("mnist_confusion", "mnist/cnn/seed-0/test/predictions.npz"),
+        ("affnist_confusion", "affnist/cnn-pool/seed-0/converged/predictions.npz"),
+        ("hardest", "mnist/cnn/seed-0/test/hardest.npz"),
         ("perturbations", "mnist/capsnet-r3-recon/seed-0/test/perturbations.npz"),
         ("multimnist_pictures", "multimnist/capsnet-r3-recon/seed-0/test/segmentation.npz"),
         ("multimnist_overlap", "multimnist/capsnet-r3-recon/seed-0/test/overlap.csv"),

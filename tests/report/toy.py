@@ -184,11 +184,20 @@ def manifest(run: dict[str, Any], loss: float, rng: np.random.Generator) -> dict
     }  # fmt: skip
 
 
+WRONG = [(14, 9), (27, 1), (33, 8)]  # test image, answer: a CNN is wrong thrice, a CapsNet twice
+
+
 def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     error = {"cnn": 2.4, "capsnet-r1": 2.1, "capsnet-r1-recon": 1.9, "capsnet-r3": 2.0}.get(variant, 1.7)
     error += 0.15 * rng.standard_normal()
     metrics = {"error": (error, "%"), "correct": (round(10_000 - 100 * error), "images")}
-    arrays: Arrays = {"predictions": {"labels": np.arange(10, dtype=np.uint8), "scores": np.eye(10, dtype=np.float16)}}
+    labels, scores = np.arange(40) % 10, np.eye(10)[np.arange(40) % 10]
+    for image, answer in WRONG[: 3 if "cnn" in variant else 2]:
+        scores[image, answer] = 1.5 + 0.1 * rng.random()
+    arrays: Arrays = {"predictions": {"labels": labels.astype(np.uint8), "scores": scores.astype(np.float16)}}
+    shown = [image for image, _ in WRONG]
+    pictures = np.stack([glyph(int(labels[image])) for image in shown])
+    arrays["hardest"] = {"indices": np.array(shown, dtype=np.uint16), "images": pictures}
     if variant.endswith("recon"):
         arrays["reconstructions"] = decoded(rng, 28)
         offsets = np.linspace(-0.25, 0.25, 11)
@@ -227,6 +236,8 @@ def affnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     pictures: Arrays = {"reconstructions": decoded(rng, 40)} if "caps" in variant else {}
     matched = {"accuracy": (base + rng.standard_normal(), "%"), "held_out_accuracy": (95.0, "%")}
     converged = {"accuracy": (base + 4 + rng.standard_normal(), "%"), "held_out_accuracy": (97.5, "%")}
+    labels = np.arange(40, dtype=np.uint8) % 10
+    pictures["predictions"] = {"labels": labels, "predicted": np.where(np.arange(40) < 36, labels, 9).astype(np.uint8)}
     return {"matched": (320_000, matched, {}, {}), "converged": (320_000, converged, frames, pictures)}
 
 

@@ -14,6 +14,9 @@ from capsbench.plan import House
 TASKS = ("mnist", "affnist", "multimnist", "two_digit")
 FIGURES = {
     "mnist_error",
+    "mnist_confusion",
+    "hardest",
+    "affnist_confusion",
     "reconstructions",
     "perturbations",
     "affnist_accuracy",
@@ -27,8 +30,8 @@ FIGURES = {
     "training_curves",
 }
 ARRAYS = {  # beside metrics.json, of each condition of docs/results-format.md
-    "mnist/capsnet-r3-recon": {"test": {"predictions.npz", "reconstructions.npz", "perturbations.npz"}},
-    "mnist/cnn": {"test": {"predictions.npz"}},
+    "mnist/capsnet-r3-recon": {"test": {"predictions.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"}},
+    "mnist/cnn": {"test": {"predictions.npz", "hardest.npz"}},
     "affnist/capsnet-r3-recon": {"converged": {"predictions.npz", "reconstructions.npz", "factors.csv"}},
     "multimnist/capsnet-r3-recon": {"test": {"predictions.npz", "segmentation.npz", "overlap.csv"}},
     "two_digit/two-digit-average-mlp": {"56x28": {"predictions.npz"}, "28x56": {"predictions.npz"}},

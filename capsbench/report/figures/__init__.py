@@ -25,9 +25,12 @@ def figures() -> dict[str, Draw]:
     """Every figure: the name of its files and the function that draws it, in the order of the report."""
     from capsbench.report.figures import (
         affnist_accuracy,
+        affnist_confusion,
         affnist_curves,
         affnist_factors,
         affnist_reconstructions,
+        hardest,
+        mnist_confusion,
         mnist_error,
         multimnist_error,
         multimnist_overlap,
@@ -41,11 +44,14 @@ def figures() -> dict[str, Draw]:
 
     return {
         "mnist_error": mnist_error.draw,
+        "mnist_confusion": mnist_confusion.draw,
+        "hardest": hardest.draw,
         "reconstructions": reconstructions.draw,
         "perturbations": perturbations.draw,
         "affnist_accuracy": affnist_accuracy.draw,
         "affnist_curves": affnist_curves.draw,
         "affnist_factors": affnist_factors.draw,
+        "affnist_confusion": affnist_confusion.draw,
         "affnist_reconstructions": affnist_reconstructions.draw,
         "multimnist_error": multimnist_error.draw,
         "multimnist_pictures": multimnist_pictures.draw,

@@ -1,0 +1,88 @@
+"""Confusion matrices, one panel a variant: only the wrong answers, since nearly all are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+
+from capsbench.report.answers import CLASSES, read_answers
+from capsbench.report.captions import counted, data_words, listing
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.mosaic import HEADLINE
+from capsbench.report.figures.style import MUTED, WIDTH, canvas, label
+from capsbench.report.readers import scored
+from capsbench.report.results import Results
+
+PANELS, COLUMNS = 6, 3
+ROUNDED = "Scores are stored in half precision: a tie of the two highest may count otherwise than in the table. "
+
+
+def confusion_figure(results: Results, task: str, condition: str, title: str) -> Drawing:
+    """Wrong answers per run, true digit against answer. Raises NotDrawnError where no predictions are stored."""
+    counts: dict[str, list[np.ndarray]] = {}
+    for run in scored(results, task, condition):
+        answers = read_answers(results, run, condition)
+        if answers is not None and len(answers.labels):
+            matrix = np.zeros((CLASSES, CLASSES))  # [true, answer]
+            np.add.at(matrix, (answers.labels, answers.predicted), 1)
+            counts.setdefault(run.key.variant, []).append(matrix)
+    if not counts:
+        raise NotDrawnError(f"no finished run of task {task} has a predictions.npz")
+    chosen = list(counts)[:PANELS]
+    if HEADLINE in counts and HEADLINE not in chosen:
+        chosen[-1] = HEADLINE
+    wrong = {variant: _wrong(np.mean(counts[variant], axis=0)) for variant in chosen}
+    most = max(float(matrix.max()) for matrix in wrong.values())
+    columns = min(COLUMNS, len(chosen))
+    lines = -(-len(chosen) // columns)
+    figure = canvas(WIDTH if columns == COLUMNS else 3.1 * columns, 2.85 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    for k, axes in enumerate(panels.flat):
+        if k >= len(chosen):
+            axes.set_visible(False)
+            panels.flat[k - columns].tick_params(labelbottom=True)
+            continue
+        _panel(axes, wrong[chosen[k]], max(most, 1.0))
+        axes.set_title(label(chosen[k]), fontsize=8.5)
+        if k % columns == 0:
+            axes.set_ylabel("true digit")
+        if k + columns >= len(chosen):
+            axes.set_xlabel("answer")
+    runs = listing(f"{counted(len(counts[variant]), 'run')} of {variant}" for variant in chosen)
+    others = sorted(set(counts) - set(chosen))
+    caption = (
+        "How many test images of a digit (row) got a wrong answer (column), the mean over seeds; right answers are "
+        f"left out, an empty field is fewer than half an image. {runs}. "
+        + (ROUNDED if task != "affnist" else "")
+        + (f"Not shown, for want of room: {listing(others)}. " if others else "")
+        + f"Data: {data_words(results, task)}."
+    )
+    return Drawing(figure, title, caption)
+
+
+def _wrong(matrix: np.ndarray) -> np.ndarray:
+    """The matrix [K, K] with zeros on its diagonal."""
+    return matrix * (1 - np.eye(len(matrix)))
+
+
+def _panel(axes: Axes, matrix: np.ndarray, most: float) -> None:
+    words = np.array([[f"{np.floor(x + 0.5):.0f}" if x >= 0.5 else "" for x in row] for row in matrix])
+    diagonal = np.eye(len(matrix), dtype=bool)
+    sns.heatmap(
+        matrix,
+        ax=axes,
+        mask=diagonal,
+        annot=words,
+        fmt="",
+        annot_kws={"fontsize": 6.5},
+        cmap="Greys",
+        norm=PowerNorm(0.5, 0, most * 1.3),  # small counts stay apart, and the darkest still carries white numbers
+        square=True,
+        cbar=False,
+        linewidths=0.4,
+        linecolor="#eceef1",
+    )
+    axes.grid(False)
+    axes.tick_params(length=0, labelsize=7, labelrotation=0, labelcolor=MUTED)

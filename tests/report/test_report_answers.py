@@ -1,0 +1,74 @@
+"""Single images: confusion matrices count every wrong answer, the hardest images are those that all get wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+
+from capsbench.report.answers import read_answers
+from capsbench.report.collect import collect
+from capsbench.report.figures import figures
+from capsbench.report.figures.style import house_style
+from capsbench.report.published import Published
+
+
+def predictions(folder: Path, variant: str, seed: int) -> Path:
+    return toy.run_folder(folder, "mnist", variant, seed) / "test" / "predictions.npz"
+
+
+def test_answers_are_read_with_their_margins(healthy: Path) -> None:
+    results = collect(healthy)
+    found = read_answers(results, results.done("mnist", "cnn")[0], "test")
+    assert found is not None
+    wrong = np.flatnonzero(found.predicted != found.labels)
+    assert [(int(i), int(found.predicted[i])) for i in wrong] == toy.WRONG
+    assert (found.margin[wrong] < 0).all()
+    assert (np.delete(found.margin, wrong) == 1).all()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"labels": np.full(4, 10, np.uint8), "scores": np.zeros((4, 10), np.float16)},
+        {"labels": np.zeros(4, np.uint8), "scores": np.full((4, 10), np.nan, np.float16)},
+        {"labels": np.zeros(4, np.uint8), "scores": np.zeros((4, 3), np.float16)},
+        {"labels": np.array([-1, 0, 0, 0]), "scores": np.zeros((4, 10), np.float16)},
+    ],
+)
+def test_predictions_that_are_none_are_named(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    np.savez(predictions(folder, "cnn", 0), **arrays)  # type: ignore[arg-type]
+    results = collect(folder)
+    assert read_answers(results, results.done("mnist", "cnn")[0], "test") is None
+    assert [problem.kind for problem in results.problems] == ["not drawn"]
+
+
+def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path, published: Published) -> None:
+    stored = {"labels": np.zeros(40, np.uint8), "scores": np.tile(np.eye(10)[7], (40, 1)).astype(np.float16)}
+    np.savez(predictions(folder, "cnn", 0), **stored)  # 40 zeros taken for 7; the other two seeds: none of them
+    with house_style():
+        panel = figures()["mnist_confusion"](collect(folder), published).figure.axes[0]
+    words = [text.get_text() for text in panel.texts]  # of 100 fields less the diagonal, row by row
+    assert panel.get_title(loc="left") == "cnn"
+    assert words[6] == "13"  # 40 / 3 in row 0, column 7
+    assert sum(int(word) for word in words if word) == 13 + 3  # and toy.WRONG in two of three seeds, rounded
+
+
+def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path, published: Published) -> None:
+    with house_style():
+        drawing = figures()["hardest"](collect(healthy), published)
+    (panel,) = drawing.figure.axes
+    words = [label.get_text() for label in panel.get_xticklabels()]
+    assert sorted(words[:2]) == ["4→9\n15/15", "7→1\n15/15"]
+    assert words[2:] == ["3→8\n3/15"]
+    assert "2 test images are wrong in all 15 runs" in drawing.caption
+
+
+def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path, published: Published) -> None:
+    for path in folder.glob("runs/mnist/*/*/test/hardest.npz"):
+        np.savez(path, indices=np.array([33], np.uint16), images=np.zeros((1, 28, 28), np.uint8))
+    with house_style():
+        drawing = figures()["hardest"](collect(folder), published)
+    assert "1 harder image is not among" in drawing.caption
