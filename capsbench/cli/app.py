@@ -188,6 +188,27 @@ def run(
 
 
 @app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder of results, such as results/quick.")],
+    run: Annotated[str | None, typer.Option(help="Which run: task/variant/seed.")] = None,
+    random: Annotated[bool, typer.Option("--random", help="Any run; the draw's seed is printed.")] = False,
+    draw: Annotated[int | None, typer.Option(help="With --random: the seed of the draw.", min=0)] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan, where it lies elsewhere than it did.")] = None,
+    device: Device = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; as the run had when not said.", min=1)] = None,
+) -> None:
+    """Train a finished run again and compare weights, predictions and metrics with the stored ones.
+
+    Exit code 1: they differ; it is said where, how far, and what was not the same when the run was made.
+    """
+    from capsbench.cli.verify import choose, verify_run
+
+    key = choose(console, folder, run, random, draw)
+    if not verify_run(console, folder, key, plan, device, threads):
+        raise typer.Exit(1)
+
+
+@app.command()
 def doctor() -> None:
     """Versions, devices, data and free disk of this machine; says what is wrong."""
     from capsbench.cli.doctor import examine

@@ -98,7 +98,7 @@ def _train(
                 precision, timings = _stored_precision(house, cell) or choose_precision(setting, seed)
                 precisions[cell.label] = {"precision": precision, "precision_timings": timings}
             folder = house.run_folder(cell, seed)
-            with event_writer(folder if tensorboard else None) as write, _progress(console, cell, seed) as show:
+            with event_writer(folder if tensorboard else None) as write, show_progress(console, cell, seed) as show:
 
                 def both(step: int, steps: int, loss: float | None, speed: float) -> None:
                     show(step, steps, loss, speed)
@@ -130,7 +130,7 @@ def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] |
 
 
 @contextmanager
-def _progress(console: Console, cell: Cell, seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
+def show_progress(console: Console, cell: Cell, seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
     """A bar with loss, images a second and time left; lines where there is no terminal."""
     if not console.is_terminal:
         last = time.monotonic()

@@ -76,6 +76,7 @@ class House:
     specs: dict[str, Spec]
     trainings: dict[str, TrainingPart]
     dataset: str  # the plan's, or uci-digits where the plan goes on without MNIST
+    root: Path | None = None  # where results go; results_root() when not said
 
     @classmethod
     def load(cls, path: str | Path, dataset: str | None = None) -> House:
@@ -94,7 +95,7 @@ class House:
     @property
     def folder(self) -> Path:
         """results/<plan>/."""
-        return results_root() / self.name
+        return (self.root or results_root()) / self.name
 
     @cached_property
     def cells(self) -> list[Cell]:

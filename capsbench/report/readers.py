@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from capsbench.report.results import Results, Run
 
 Arrays = dict[str, np.ndarray]
+LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs with their predictions are an eighth of it
 
 
 def scored(results: Results, task: str, condition: str) -> list[Run]:
@@ -50,10 +51,9 @@ def read_arrays(results: Results, run: Run, name: str, shapes: dict[str, str]) -
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in shapes}
-    except (ValueError, OSError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        _report(results, run, path, f"{path.name} is truncated or is not what evaluation writes ({_short(error)})")
+        arrays = load_arrays(path, list(shapes))
+    except ValueError as error:
+        _report(results, run, path, str(error))
         return None
     sizes: dict[str, int] = {}
     for key, dimensions in shapes.items():
@@ -67,6 +67,25 @@ def read_arrays(results: Results, run: Run, name: str, shapes: dict[str, str]) -
             _report(results, run, path, f"{path.name}: {key} is {found} where numbers [{', '.join(names)}] belong")
             return None
     return arrays
+
+
+def load_arrays(path: Path, names: Sequence[str] | None = None) -> Arrays:
+    """The arrays of an npz file, all of them or those of `names`. Nothing is ever unpickled or unpacked to the disk.
+
+    Raises ValueError in words where the file is truncated, lacks an array, holds objects or unpacks to more than LIMIT.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > LIMIT:
+            raise ValueError(f"it unpacks to {size:,} bytes, more than {LIMIT:,}")
+        with np.load(path, allow_pickle=False) as stored:
+            return {key: stored[key] for key in (stored.files if names is None else names)}
+    except MemoryError:
+        raise ValueError(f"{path.name} is not what evaluation writes (an array that no memory holds)") from None
+    except Exception as error:  # what zipfile, its decompressors and NumPy raise on damaged bytes has a dozen kinds
+        reason = f"{path.name} is truncated or is not what evaluation writes ({_short(error)})"
+        raise ValueError(reason) from None
 
 
 def _report(results: Results, run: Run, path: Path, reason: str) -> None:

@@ -1,0 +1,131 @@
+"""Two makings of one run, held against each other: where and how far they differ, and what was not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capsbench.provenance import digest_of_file
+from capsbench.report.contract import Manifest, Metrics, UnreadableFileError, read
+from capsbench.report.readers import load_arrays
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def weight_differences(stored: Path, again: Path, manifest: Manifest) -> list[str]:
+    """How the weights of a run differ from those of its second making; empty if they are the same bits.
+
+    stored, again: the run's two folders; manifest: the stored one. Where the stored weights.safetensors was not kept
+    (it is not committed), the manifest's digest of that file decides.
+    """
+    from capsbench.training.checkpoint import read_tensors, write_tensors
+
+    name = "weights.safetensors"
+    found = read_tensors(again / name).tensors
+    if not (stored / name).exists():
+        as_it_was = again / "as-it-was.safetensors"  # the file names the run's digest, which may be another by now
+        write_tensors(as_it_was, found, {"run": manifest.digest})
+        if digest_of_file(as_it_was) == manifest.weights:
+            return []
+        return ["weights differ; by how much cannot be said, since the stored weights.safetensors was not kept"]
+    try:
+        kept = read_tensors(stored / name).tensors
+    except ValueError as error:
+        return [f"weights cannot be compared: {error}"]
+    changed = [] if digest_of_file(stored / name) == manifest.weights else [f"{name} is not the one of its manifest"]
+    first, second = ({key: value.numpy() for key, value in side.items()} for side in (kept, found))
+    return changed + [f"weights: {words}" for words in array_differences(first, second)]
+
+
+def array_differences(stored: Arrays, again: Arrays) -> list[str]:
+    """How arrays by name differ: a missing one, another shape or type, or how many values and by how much at most."""
+    words = []
+    for name in sorted(stored.keys() | again.keys()):
+        if name not in stored or name not in again:
+            words.append(f"{name} is only in the {'stored' if name in stored else 'second'} making")
+            continue
+        a, b = stored[name], again[name]
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            words.append(f"{name} is {a.dtype} {list(a.shape)}, now {b.dtype} {list(b.shape)}")
+        elif a.tobytes() != b.tobytes():
+            different = ~((a == b) | ((a != a) & (b != b)))  # NaN is like NaN here
+            most = np.nanmax(np.abs(a.astype(np.float64) - b.astype(np.float64))) if different.any() else 0.0
+            words.append(f"{name} differs in {int(different.sum()):,} of {a.size:,} values, by {most:.3g} at most")
+    return words
+
+
+def condition_differences(stored: Path, again: Path) -> tuple[list[str], list[str]]:
+    """How the evaluations of a run differ, and the conditions that were compared. stored, again: the run's folders."""
+    words: list[str] = []
+    names = sorted({path.parent.name for side in (stored, again) for path in side.glob("*/metrics.json")})
+    if not any(stored.glob("*/metrics.json")):
+        return [], []
+    for name in names:
+        try:
+            first, second = (read(side / name / "metrics.json", Metrics) for side in (stored, again))
+        except UnreadableFileError as error:
+            words.append(f"{name}: metrics.json {error}")
+            continue
+        words += [f"{name}: {line}" for line in _metric_differences(first, second)]
+        files = sorted({path.name for side in (stored, again) for path in (side / name).glob("*.npz")})
+        for file in files:
+            words += [f"{name}/{file}: {line}" for line in _file_differences(stored / name / file, again / name / file)]
+    return words, names
+
+
+def _metric_differences(stored: Metrics, again: Metrics) -> Iterator[str]:
+    if stored.status != again.status:
+        yield f"status is {stored.status}, now {again.status}"
+    if stored.images != again.images:
+        yield f"{stored.images:,} images, now {again.images:,}"
+    for name in sorted(stored.metrics.keys() | again.metrics.keys()):
+        first, second = stored.metrics.get(name), again.metrics.get(name)
+        if first is None or second is None:
+            yield f"{name} is only in the {'stored' if first else 'second'} making"
+        elif first.value != second.value:
+            apart = "" if first.value is None or second.value is None else f" ({second.value - first.value:+.3g})"
+            yield f"{name} is {first.value} {first.unit}, now {second.value}{apart}"
+
+
+def _file_differences(stored: Path, again: Path) -> list[str]:
+    if not stored.exists() or not again.exists():
+        return [f"only in the {'stored' if stored.exists() else 'second'} making"]
+    try:
+        return array_differences(load_arrays(stored), load_arrays(again))
+    except ValueError as error:
+        return [str(error)]
+
+
+def circumstances(stored: Manifest, again: Manifest) -> list[str]:
+    """What was not the same when the two were made: config, source, data, device, threads, precision, versions."""
+    words = []
+    if stored.digests.get("config") != again.digests.get("config"):
+        keys = list(_changed(stored.config, again.config)) or [
+            "the digests differ and the config written down does not"
+        ]
+        words.append(f"config: {'; '.join(keys)}")
+    for key, name in (("training_source", "training source"), ("data", "data"), ("test_set", "affNIST test set")):
+        if stored.digests.get(key) != again.digests.get(key):
+            words.append(f"{name}: the digests differ")
+    words += _changed({"versions": stored.versions}, {"versions": again.versions})
+    parts = (
+        (("device", "threads", "precision"), stored.resolved, again.resolved),
+        (("processor", "gpu", "driver", "cuda"), stored.machine, again.machine),
+    )
+    for keys, first, second in parts:
+        words += _changed({key: first.get(key) for key in keys}, {key: second.get(key) for key in keys})
+    return words
+
+
+def _changed(stored: Mapping[str, Any], again: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """`key: was, now is` for every value that is not the same, by the path of its keys."""
+    for key in sorted(stored.keys() | again.keys()):
+        first, second, path = stored.get(key), again.get(key), f"{where}{key}"
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield from _changed(first, second, f"{path}.")
+        elif first != second:
+            yield f"{path}: was {first}, now {second}"

@@ -1,0 +1,169 @@
+"""`capsbench verify`: a stored run made again is identical, or it is said where, how far and why not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from places import REPOSITORY, Place
+from rich.console import Console
+
+from capsbench.cli.compare import array_differences
+from capsbench.cli.verify import _plan_of, choose, verify_run
+from capsbench.errors import CapsbenchError
+from capsbench.files import write_json
+from capsbench.plan import House
+from capsbench.training.checkpoint import read_tensors, write_tensors
+
+CNN = "runs/mnist/cnn/seed-0"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Two runs of one cell and one that fails, trained and evaluated, with the plan.json of a report."""
+    place = Place(tmp_path_factory.mktemp("stored"), REPOSITORY)
+    place.plan(variants="[cnn, diverging]", seeds=[0, 1])
+    for words in (["train"], ["evaluate"], ["report"]):
+        said = place.capsbench(*words, "tiny.yaml")
+        assert said.code == 0, said.text
+    return place
+
+
+@pytest.fixture
+def place(stored: Place, tmp_path: Path) -> Place:
+    shutil.copytree(stored.folder, tmp_path / "copy")
+    return Place(tmp_path / "copy", stored.clone)
+
+
+def change(path: Path, *keys: str, value: object) -> None:
+    found = json.loads(path.read_text())
+    inner = found
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(found))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_drawn_is_identical_and_nothing_is_left_behind(place) -> None:
+    before = {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()}
+    said = place.capsbench("verify", place.results, "--random", TMPDIR=str(place.folder))
+    assert said.code == 0, said.text
+    drawn = re.search(r"drawn from 4 trained runs with --draw (\d+): (mnist/\S+)", said.out)
+    assert drawn is not None
+    assert f"{drawn[2]}: identical (weights" in said.out
+    assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
+    again = place.capsbench("verify", place.results, "--random", "--draw", drawn[1])
+    assert f"--draw {drawn[1]}: {drawn[2]}\n" in again.out
+
+
+@pytest.mark.slow
+def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -> None:
+    run = place.results / CNN
+    tensors, meta = read_tensors(run / "weights.safetensors")
+    name = sorted(tensors)[0]
+    tensors[name].view(-1)[3] += 0.25
+    write_tensors(run / "weights.safetensors", tensors, {"run": meta["run"]})
+    with np.load(run / "test/predictions.npz") as file:
+        arrays = dict(file)
+    arrays["scores"][0, 0] += np.float16(0.5)
+    np.savez_compressed(run / "test/predictions.npz", **arrays)
+    error = json.loads((run / "test/metrics.json").read_text())["metrics"]["error"]["value"]
+    change(run / "test/metrics.json", "metrics", "error", "value", value=error + 5)
+    said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
+    assert said.code == 1, said.text
+    assert f"weights: {name} differs in 1 of {tensors[name].numel():,} values, by 0.25 at most" in said.out
+    assert "weights.safetensors is not the one of its manifest" in said.out
+    assert "test/predictions.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
+    assert f"test: error is {error + 5} %, now {error} (-5)" in said.out
+    assert "mnist/cnn/seed-0: not identical." in said.out
+    assert "are the same: tell the authors" in said.out
+
+
+@pytest.mark.slow
+def test_another_plan_thread_or_version_is_named_as_the_reason(place) -> None:
+    place.plan(variants="[cnn, diverging]", seeds=[0, 1], steps=6)
+    change(place.results / CNN / "manifest.json", "versions", "torch", value="1.0")
+    change(place.results / CNN / "manifest.json", "machine", "processor", value="an abacus")
+    said = place.capsbench("verify", place.results, "--run", "mnist/cnn/seed-0", "--threads", 2)
+    assert said.code == 1, said.text
+    for words in (
+        "config: steps: was 4, now 6; training.steps: was 4, now 6",
+        "versions.torch: was 1.0, now ",
+        "processor: was an abacus, now ",
+        "threads: was 1, now 2",
+    ):
+        assert words in said.out
+    assert "data: the digests differ" not in said.out
+
+
+@pytest.mark.slow
+def test_without_the_weights_file_the_manifest_s_digest_decides(place) -> None:
+    for path in place.results.rglob("weights.safetensors"):
+        path.unlink()
+    change(place.results / CNN / "manifest.json", "digests", "training_source", value="another")
+    said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
+    assert said.code == 0, said.text
+    assert "although training source: the digests differ" in said.out
+    change(place.results / CNN / "manifest.json", "weights", value="0" * 64)
+    said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
+    assert said.code == 1
+    assert "by how much cannot be said" in said.out
+
+
+@pytest.fixture
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder with plan.json alone, and its plan beside it."""
+    monkeypatch.chdir(tmp_path)
+    Place(tmp_path, REPOSITORY).plan()
+    dataset = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "0" * 64}
+    write_json(tmp_path / "results/plan.json", House.load("tiny.yaml", "uci-digits").describe(dataset))
+    return Path("results")
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ((None, False, None), "Name a run with --run task/variant/seed"),
+        (("mnist/cnn/0", True, None), "Name a run with --run task/variant/seed"),
+        (("mnist/cnn/0", False, 3), "Name a run with --run task/variant/seed"),
+        (("mnist/cnn/7", False, None), "has no run 'mnist/cnn/7'; did you mean 'mnist/cnn/0'"),
+        ((None, True, None), "has no trained run"),
+    ],
+)
+def test_a_run_that_is_not_there_is_a_sentence(described: Path, said: tuple, sentence: str) -> None:
+    with pytest.raises(CapsbenchError, match=re.escape(sentence)):
+        choose(Console(), described, *said)
+
+
+def test_a_run_without_its_manifest_or_its_plan_is_a_sentence(described: Path) -> None:
+    key = choose(Console(), described, "mnist/cnn/seed-0", False, None)
+    with pytest.raises(CapsbenchError, match="is not there; there is nothing to compare with"):
+        verify_run(Console(), described, key, None, None, None)
+    Path("tiny.yaml").rename("elsewhere.yaml")
+    with pytest.raises(CapsbenchError, match="is not there; say where it is with --plan"):
+        _plan_of(described, None)
+    assert _plan_of(described, Path("elsewhere.yaml")) == Path("elsewhere.yaml")
+
+
+def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:
+    Path("tiny.yaml").rename("results/tiny.yaml")
+    change(described / "plan.json", "file", value="results/tiny.yaml")
+    with pytest.raises(CapsbenchError, match="lies among its results; look at it, then say --plan"):
+        _plan_of(described, None)
+
+
+def test_differences_of_arrays() -> None:
+    a = {"x": np.array([1.0, np.nan, 3.0]), "y": np.zeros(2), "z": np.array([0.0]), "only": np.zeros(1)}
+    b = {"x": np.array([1.0, np.nan, 3.5]), "y": np.zeros(3), "z": np.array([-0.0])}
+    assert array_differences(a, b) == [
+        "only is only in the stored making",
+        "x differs in 1 of 3 values, by 0.5 at most",
+        "y is float64 [2], now float64 [3]",
+        "z differs in 0 of 1 values, by 0 at most",
+    ]
+    assert array_differences(a, a) == []
