@@ -181,9 +181,9 @@ class Pipeline:
 
 
 def report_source() -> str:
-    """Digest of what decides how results are shown: the report's code, its templates, the published figures."""
+    """Digest of what decides how results are shown: the report's code, templates, published figures, claims."""
     templates = sorted((PACKAGE / "report" / "templates").iterdir())
-    words = [*templates, config_folder() / "published.yaml"]
+    words = [*templates, config_folder() / "published.yaml", config_folder() / "claims.yaml"]
     return digest_of(
         [digest_of_source(["capsbench.report"]), {path.name: digest_of_file(path) for path in words if path.is_file()}]
     )

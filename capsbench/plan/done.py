@@ -7,6 +7,7 @@ from typing import Any
 
 from capsbench.errors import PlanError
 from capsbench.files import read_json
+from capsbench.plan.claims import load_claims
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
@@ -43,7 +44,8 @@ def evaluation_source(cell: Cell) -> str:
 def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
     """The digests in a run's manifest; `run` is the one that says whether it is done.
 
-    `test_set`: what is looked at along training, where that may be one of several (capsbench.data.affnist_place).
+    `plan` and `claims` stand there for the record alone: editing a claim trains nothing again. `test_set`: what is
+    looked at along training, where that may be one of several (capsbench.data.affnist_place).
     """
     digests = {
         "config": digest_of([cell.config(), seed]),
@@ -51,7 +53,7 @@ def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set:
         "data": data_digest,
         **({"test_set": test_set} if test_set is not None else {}),
     }
-    return {"run": digest_of(digests), **digests, "plan": house.digest}
+    return {"run": digest_of(digests), **digests, "plan": house.digest, "claims": load_claims().digest}
 
 
 def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:

@@ -82,7 +82,7 @@ def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
     return [key for m in args if isinstance(m, type) and issubclass(m, BaseModel) for key in m.model_fields]
 
 
-def _sentence(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
+def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
     """The first of pydantic's complaints as one sentence."""
     first = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", len(e["loc"])))
     # unions add their member's name to the place; a user's file has no such key
@@ -117,7 +117,7 @@ def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
     try:
         return TypeAdapter(VariantSpec).validate_python(values)
     except ValidationError as error:
-        raise _sentence(error, SPECS[model], file, name) from None
+        raise sentence_of(error, SPECS[model], file, name) from None
 
 
 def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     try:
         plan = Plan.model_validate(raw)
     except ValidationError as error:
-        raise _sentence(error, Plan, path) from None
+        raise sentence_of(error, Plan, path) from None
     shipped = load_variants()
     own, trainings = {}, {}
     for name, values in plan.variants.items():
@@ -190,7 +190,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
             try:
                 trainings[name] = TrainingPart.model_validate(values["training"])
             except ValidationError as error:
-                raise _sentence(error, TrainingPart, path, f"variants.{name}.training") from None
+                raise sentence_of(error, TrainingPart, path, f"variants.{name}.training") from None
     known = shipped | resolve_variants(own, path, shipped)
     named: dict[str, Spec] = {}
     for task_name, task in plan.tasks.given().items():

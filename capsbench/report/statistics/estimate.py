@@ -1,0 +1,95 @@
+"""An estimate with its standard error: interval, test, test of equivalence; families of them; seeds still needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+MOST_SEEDS = 10_000  # where more than so many would be needed, no number of seeds is named
+POWER = 0.8  # the chance of a decision at the number of seeds that is named
+
+
+class Part(NamedTuple):
+    """A part of an estimate's variance that shrinks with more seeds: one cell's spread over its seeds."""
+
+    variance: float  # of the mean over the seeds there are
+    seeds: int
+
+
+class Estimate(NamedTuple):
+    """A number with its standard error and the degrees of freedom of Student's t, all in the metric's unit."""
+
+    value: float
+    error: float
+    freedom: float
+    parts: tuple[Part, ...]  # of error ** 2; what they leave over belongs to the test digits
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Both ends of the two-sided interval."""
+        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        return self.value - half, self.value + half
+
+    def p(self) -> float:
+        """The two-sided p of the value being 0 in truth."""
+        return min(1.0, 2 * self._beyond(abs(self.value)))
+
+    def p_equivalent(self, delta: float) -> float:
+        """The p of two one-sided tests that the truth lies outside (-delta, delta), after Schuirmann 1987."""
+        return max(self._beyond(delta - self.value), self._beyond(delta + self.value))
+
+    def _beyond(self, distance: float) -> float:
+        """The chance that an estimate falls `distance` or more to one side of the truth."""
+        if self.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(stats.t.sf(distance / self.error, self.freedom))
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """The degrees of freedom of a sum of variances, each given with its own."""
+    total = sum(variance for variance, _ in parts)
+    if total == 0:
+        return min(freedom for _, freedom in parts)
+    below = sum(variance**2 / freedom for variance, freedom in parts)
+    return total**2 / below if below else math.inf
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p of one family: comparing them with 0.05 keeps the family's false positives under 5 %."""
+    if not p:
+        return []
+    from statsmodels.stats.multitest import multipletests  # a second to import; most reports' start does not need it
+
+    return [float(value) for value in multipletests(list(p), method="holm")[1]]
+
+
+def seeds_to_decide(estimate: Estimate, room: float, alpha: float, sides: int = 2) -> int | None:
+    """How many seeds a cell give 80 % chance of a decision, if value and spread stay as they are.
+
+    Args:
+        room: how far the estimate lies from the bound it must be told from.
+        alpha: the level of the test; sides: 1 or 2, how many tails it has.
+
+    Returns:
+        At least the seeds there are plus one. None if no number of seeds (up to MOST_SEEDS) is enough: the estimate
+        lies on the bound, or the test digits alone leave it open.
+    """
+    fixed = max(0.0, estimate.error**2 - sum(part.variance for part in estimate.parts))
+    now = min(part.seeds for part in estimate.parts)
+
+    def decides(seeds: int) -> bool:
+        parts = [(part.variance * part.seeds / seeds, float(seeds - 1)) for part in estimate.parts]
+        variance = fixed + sum(share for share, _ in parts)
+        freedom = satterthwaite([*parts, (fixed, math.inf)])
+        return room >= (stats.t.ppf(1 - alpha / sides, freedom) + stats.t.ppf(POWER, freedom)) * math.sqrt(variance)
+
+    low, high = now, MOST_SEEDS
+    if room <= 0 or not decides(high):
+        return None
+    while high - low > 1:  # at `high` it is decided; at `low` it was not
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high

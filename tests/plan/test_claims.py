@@ -1,0 +1,135 @@
+"""config/claims.yaml is whole, and every mistake in a claims file is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from capsbench.errors import PlanError
+from capsbench.evaluation import segmentation
+from capsbench.plan.claims import CROSSED, METRICS, load_claims
+from capsbench.plan.load import config_folder
+from capsbench.plan.tasks import TASKS
+from capsbench.provenance import digest_of
+
+BEATS: dict[str, Any] = {
+    "id": "beats", "sentence": "A beats B.", "source": "nobody", "kind": "direction", "family": "one",
+    "cell": "mnist/capsnet-r3-recon", "baseline": "mnist/cnn", "condition": "test", "metric": "error", "data": "mnist",
+    "direction": "less", "test": "crossed",
+}  # fmt: skip
+VALUE = {key: BEATS[key] for key in ("sentence", "source", "family", "cell", "condition", "metric", "data")} | {
+    "id": "value", "kind": "value", "expected": 0.25, "delta": 0.05, "test": "student",
+}  # fmt: skip
+
+
+def written(folder: Path, *claims: dict[str, Any], families: Any = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "claims.yaml"
+    path.write_text(yaml.safe_dump({"families": families or {"one": "A family"}, "claims": list(claims)}))
+    return path
+
+
+def test_the_suite_s_claims_hold_together() -> None:
+    claims = load_claims()
+    assert claims.path == config_folder() / "claims.yaml"
+    assert {claim.kind for claim in claims.claims} == {"value", "direction", "no_difference"}
+    assert all(claim.sentence.endswith(".") and claim.source for claim in claims.claims)
+
+
+def test_every_published_figure_is_a_claim() -> None:
+    published = yaml.safe_load((config_folder() / "published.yaml").read_text())["values"]
+    values = {
+        (c.cell, c.condition, c.metric, round(c.expected or 0)) for c in load_claims().claims if c.kind == "value"
+    }
+    for figure in published:
+        place = f"{figure['task']}/{figure['variant']}", figure["condition"], figure["metric"]
+        assert (*place, round(figure["value"])) in values, place
+
+
+def test_the_metrics_are_those_that_evaluation_writes() -> None:
+    assert {task: set(METRICS[task]) for task in METRICS} == {name: set(t.CONDITIONS) for name, t in TASKS.items()}
+    drawn = {name.format(m) for m in segmentation.UNITS for name in ("{}_true", "{}_predicted", "baseline_{}")}
+    assert drawn | {"error", "half_credit_error", "leakage"} == set(METRICS["multimnist"]["test"])
+    assert {metric for _, _, metric in CROSSED} == {
+        "error", "accuracy", "half_credit_error", "top2_accuracy", "both_above_half_accuracy",
+        "final_top2_accuracy", "final_both_above_half_accuracy",
+    }  # fmt: skip
+
+
+def test_the_digest_is_of_what_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, BEATS, VALUE)
+    first = load_claims(path)
+    again = tmp_path / "again.yaml"
+    again.write_text("# a comment\n" + path.read_text())
+    assert load_claims(again).digest == first.digest
+    other = tmp_path / "other.yaml"
+    other.write_text(path.read_text().replace("0.05", "0.06"))
+    assert load_claims(other).digest != first.digest
+    assert first.digest == digest_of([first.families, [claim.model_dump() for claim in first.claims]])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metrik": "error"}, ["claims.beats", "unknown key 'metrik'", "did you mean 'metric'"]),
+        ({"kind": "directoin"}, ["claims.beats.kind", "'directoin'", "did you mean 'direction'"]),
+        (
+            {"cell": "mnist/capsnet-r3-recom"},
+            ["claims.beats.cell", "capsnet-r3-recom", "did you mean 'capsnet-r3-recon'"],
+        ),
+        ({"baseline": "mnits/cnn"}, ["claims.beats.baseline", "no task 'mnits'", "did you mean 'mnist'"]),
+        ({"baseline": "cnn"}, ["claims.beats.baseline", "not task/variant"]),
+        ({"baseline": "mnist/two-digit-kmeans"}, ["claims.beats.baseline", "cannot be trained on mnist"]),
+        ({"baseline": "affnist/cnn"}, ["claims.beats", "of the tasks affnist and mnist"]),
+        ({"metric": "eror"}, ["claims.beats.metric", "'eror'", "did you mean 'error'"]),
+        ({"condition": "tset"}, ["claims.beats.condition", "'tset'", "did you mean 'test'"]),
+        ({"family": "on"}, ["claims.beats.family", "'on'", "did you mean 'one'"]),
+        ({"data": "affnist"}, ["claims.beats.data", "'affnist'", "scored on mnist"]),
+        ({"direction": None}, ["claims.beats", "a direction claim needs direction"]),
+        ({"delta": 0.1}, ["claims.beats", "a direction claim takes no delta"]),
+        ({"expected": 0.3}, ["claims.beats", "one of baseline, baseline_metric and expected"]),
+        ({"test": "student"}, ["claims.beats", "test must be welch or crossed", "not student"]),
+        ({"untested": "why"}, ["claims.beats", "untested takes no"]),
+        ({"sentence": 5}, ["claims.beats.sentence", "5"]),
+        ({"id": "../up"}, ["number 1", "'../up'"]),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path: Path, change: dict[str, Any], words: list[str]) -> None:
+    values = {key: value for key, value in (BEATS | change).items() if value is not None}
+    with pytest.raises(PlanError) as caught:
+        load_claims(written(tmp_path, values))
+    sentence = str(caught.value)
+    for word in [str(tmp_path / "claims.yaml"), *words]:
+        assert word in sentence
+    assert "\n" not in sentence
+    assert sentence[-1] in ".?"
+
+
+def test_a_test_that_has_no_predictions_is_refused(tmp_path: Path) -> None:
+    matched = BEATS | {
+        "cell": "affnist/capsnet-r3-recon", "baseline": "affnist/cnn-pool", "condition": "matched",
+        "metric": "accuracy", "data": "affnist",
+    }  # fmt: skip
+    with pytest.raises(PlanError, match="no stored answers to single images; say welch"):
+        load_claims(written(tmp_path, matched))
+    assert load_claims(written(tmp_path / "second", matched | {"test": "welch"})).claims[0].test == "welch"
+
+
+def test_ids_and_families_are_used_once_and_all(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"claims\.beats stands twice"):
+        load_claims(written(tmp_path, BEATS, BEATS))
+    with pytest.raises(PlanError, match=r"families\.two has no claim"):
+        load_claims(written(tmp_path / "second", BEATS, families={"one": "A family", "two": "Another"}))
+
+
+@pytest.mark.parametrize(
+    "text", ["claims: 5\nfamilies: {}\n", "families: []\nclaims: []\n", "- 1\n", "claim: []\n", "a: [\n"]
+)
+def test_another_form_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=r"claims\.yaml"):
+        load_claims(path)
