@@ -169,7 +169,7 @@ class Metrics(_File):
     metrics: dict[str, Value]
 
 
-FileType = TypeVar("FileType", Plan, Manifest, Metrics)
+FileType = TypeVar("FileType", bound=BaseModel)
 
 
 def read(path: Path, kind: type[FileType]) -> FileType:

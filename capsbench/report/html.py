@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,17 @@ from markupsafe import Markup
 
 from capsbench.files import write_text
 from capsbench.report.captions import budget_words, reductions_of
+from capsbench.report.experiments import experiments
 from capsbench.report.figures import DrawnFigure
+from capsbench.report.judged import VERDICTS, Judged, read_claims
 from capsbench.report.origins import environments, origins
+from capsbench.report.protocol import Difference, differences
 from capsbench.report.published import Published
+from capsbench.report.questions import answers
 from capsbench.report.results import IN_THE_MEANS, KINDS, Results
 from capsbench.report.strips import Strip, strips
 from capsbench.report.tables import csv_frame, long_table, spec_for
-from capsbench.report.wide import WideTable, wide_table
+from capsbench.report.wide import WideTable, decimals, wide_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -35,8 +40,10 @@ class Section:
 
 
 SECTIONS = (
+    Section("claims", "Claims"),
     Section("results", "Results"),
     Section("figures", "Figures"),
+    Section("protocol", "Where this parts from the paper"),
     Section("problems", "Left out"),
     Section("origins", "Where each number comes from"),
     Section("environment", "Environment"),
@@ -55,6 +62,8 @@ class TaskView:
     reductions: list[str]
     strips: list[Strip | None]  # one a row of the table
     metrics: list[dict[Hashable, Any]]  # the long table
+    places: dict[str, str]  # variant -> anchor
+    differences: list[Difference]
     anchors: list[str]  # one a row of the table: where its runs are listed
     first_value: int  # the column before which the strips stand
 
@@ -71,11 +80,20 @@ def write_html(
         lstrip_blocks=True,
     )
     environment.filters |= {"link": link, "number": number}
+    judged = read_claims(results)
+    drawn = {figure.name for figure in figures}
     page = environment.get_template("report.html.j2").render(
         plan=results.plan,
         sections=SECTIONS,
         budget=budget_words(results),
         counts=_counts(results),
+        judged=judged,
+        verdicts=VERDICTS,
+        answers=answers(judged) if judged else [],
+        untested=_untested(judged) if judged else [],
+        experiments=experiments(results, published, judged),
+        drawn=drawn,
+        digits=lambda unit: decimals(unit or ""),
         seeds=sorted({run.seed for run in results.plan.runs}),
         tasks=[_task_view(results, task, published) for task in results.plan.tasks],
         figures=[(figure, _embedded(figure.png)) for figure in figures],
@@ -85,6 +103,7 @@ def write_html(
         origins=origins(results),
         environments=environments(results),
         commits=_commits(results),
+        cells={(cell.task, cell.variant): cell.anchor for cell in origins(results)},
         commands=_commands(results),
         css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
         script=Markup((TEMPLATES / "report.js").read_text(encoding="utf-8")),
@@ -115,6 +134,7 @@ def _counts(results: Results) -> dict[str, int]:
         "scored": len(scored),
         "failed": results.failed,
         "not matched": sum(problem.kind == "not matched" for problem in results.problems),
+        "mixed": sum(problem.kind == "mixed" for problem in results.problems),
         "left out": sum(problem.kind not in ("failed", "not matched", *IN_THE_MEANS) for problem in results.problems),
     }
 
@@ -134,9 +154,17 @@ def _task_view(results: Results, task: str, published: Published) -> TaskView:
         .astype(object)
         .where(lambda f: f.notna(), None)
         .to_dict("records"),
+        places,
+        differences(results, task),
         [places[row.variant] for row in table.rows],
         [column.kind for column in table.columns].index("value") if table.rows else 0,
     )
+
+
+def _untested(judged: Judged) -> list[tuple[str, int]]:
+    """Why claims were not run, the most frequent reason first."""
+    reasons = Counter(claim.why.rstrip(".") for claim in judged.claims if claim.verdict == "not run")
+    return reasons.most_common()
 
 
 def _embedded(png: Path) -> str:

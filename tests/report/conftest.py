@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import toy
+import toy_claims
 
 from capsbench.plan import config_folder
 from capsbench.report import Report, build_report
@@ -42,3 +43,11 @@ def spoiled(healthy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     toy.copy_run(path, "mnist", "cnn", 0, 7, claim=True)
     shutil.rmtree(toy.run_folder(path, "multimnist", "capsnet-r1-recon", 1))
     return path, build_report(path)
+
+
+@pytest.fixture(scope="session")
+def judged_page(spoiled: tuple[Path, Report], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the spoiled results with six claims judged. Read only."""
+    path = Path(shutil.copytree(spoiled[0], tmp_path_factory.mktemp("judged") / "toy"))
+    toy_claims.write_claims(path)
+    return toy_claims.write_page(path, path / "report.html")

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 import toy
+from tools import tool
 
 from capsbench.report import Report, format_tables_for_terminal
 from capsbench.report.formats import latex_text, markdown_text, to_latex, to_markdown, to_terminal
@@ -48,7 +48,6 @@ def test_latex_has_booktabs_and_as_many_cells_as_columns() -> None:
     assert bare.count("{") == bare.count("}")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Report], tmp_path: Path) -> None:
     (tmp_path / "nasty.tex").write_text(to_latex(table()), encoding="utf-8")
     for task in toy.TASKS:
@@ -57,7 +56,7 @@ def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Rep
     outer = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "outer.tex").write_text(outer)
     for name in ("nasty", "mnist", "multimnist", "outer"):
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        command = [tool("pdflatex"), "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
         made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
         assert made.returncode == 0, made.stdout[-2000:]
         assert (tmp_path / f"{name}.pdf").stat().st_size > 1000

@@ -1,9 +1,8 @@
-"""report.html: escaped, whole, offline, and right in a real browser."""
+"""report.html: escaped, whole and offline; in a browser: test_report_browser.py."""
 
 from __future__ import annotations
 
 import html
-import json
 import re
 import shutil
 import subprocess
@@ -16,8 +15,6 @@ import toy
 
 from capsbench.report import Report, build_report, failed_runs
 from capsbench.report.html import SECTIONS
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 class Page(HTMLParser):
@@ -139,54 +136,3 @@ def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:
     code = "import sys, capsbench.report\nprint([m for m in ('torch', 'matplotlib', 'seaborn') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
-
-
-WRAPPER = """<!DOCTYPE html><body style="margin:0">
-<iframe style="width:%(width)dpx;height:900px;border:0"></iframe><script>
-const frame = document.querySelector("iframe");
-frame.onload = () => {
-  const page = frame.contentDocument, root = page.documentElement;
-  const table = page.querySelector("table.sortable");
-  const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].innerText.split("\\n")[0]);
-  const found = {width: root.clientWidth, needed: root.scrollWidth, before: names()};
-  const column = [...table.tHead.rows[0].cells].findIndex((cell) => cell.innerText.startsWith("paper"));
-  const button = table.tHead.rows[0].cells[column].querySelector("button");
-  button.click();
-  found.up = names();
-  button.click();
-  found.down = names();
-  const cell = page.querySelector("details.cell");
-  frame.contentWindow.location.hash = cell.id;
-  setTimeout(() => {
-    found.opened = cell.open;
-    found.pictures = [...page.images].map((picture) => picture.naturalWidth);
-    document.title = JSON.stringify(found);
-  }, 50);
-};
-frame.src = "%(page)s";
-</script>"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("width", [390, 1440])
-def test_in_a_real_browser(spoiled: tuple[Path, Report], tmp_path: Path, width: int) -> None:
-    wrapper = tmp_path / "wrapper.html"
-    wrapper.write_text(WRAPPER % {"width": width, "page": spoiled[1].html.as_uri()})
-    command = [
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
-        f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", f"--window-size={width},900",
-        "--virtual-time-budget=3000", "--dump-dom", wrapper.as_uri(),
-    ]  # fmt: skip
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "CONSOLE" not in answer.stderr
-    match = re.search(r"<title>(.*?)</title>", answer.stdout)
-    assert match, answer.stderr[-2000:]
-    found = json.loads(html.unescape(match.group(1)))
-    assert found["needed"] <= found["width"] <= width
-    titles = [toy.TITLES[variant] for variant in toy.TASKS["mnist"]]
-    assert found["before"] == titles
-    assert found["up"] == [titles[i] for i in (4, 2, 1, 3, 0)]  # 0.25, 0.29, 0.34, 0.35, 0.39
-    assert found["down"] == found["up"][::-1]
-    assert found["opened"] is True
-    assert len(found["pictures"]) == len(spoiled[1].figures)
-    assert all(found["pictures"])

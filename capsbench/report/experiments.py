@@ -1,0 +1,145 @@
+"""One strip an experiment for the first screen: the paper's figure, our interval, the strongest baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capsbench.report.captions import budget_words, is_comparable
+from capsbench.report.judged import Judged
+from capsbench.report.published import Cell, Published
+from capsbench.report.results import Results
+from capsbench.report.statistics import Summary, summarise
+from capsbench.report.tables import Metric, spec_for
+from capsbench.report.wide import with_interval
+
+CAPSULES = ("capsnet-r3-recon", "two-digit-kmeans")  # which variant stands for capsules, the first that a task has
+VALUE_CLAIMS = {
+    "mnist": "mnist-r3-recon-value",
+    "affnist": "affnist-capsnet-value",
+    "multimnist": "multimnist-r3-value",
+    "two_digit": "two-digit-capsules-over-90",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Mean and interval in percent of the strip's width; what lies beyond an edge is cut there."""
+
+    variant: str
+    title: str
+    mean: float
+    low: float | None
+    high: float | None
+    words: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One strip. `verdicts` are pairs of what was claimed and what became of it."""
+
+    task: str
+    title: str
+    metric: str
+    badge: str
+    budget: str
+    comparable: bool  # whether the paper's figure was measured under the same protocol
+    ours: Bar | None
+    baseline: Bar | None
+    paper: float | None  # its place
+    paper_words: str
+    scale: tuple[str, str]  # the values at both edges
+    verdicts: list[tuple[str, str, str]]  # label, verdict, the claim's id
+
+
+def experiments(results: Results, published: Published, judged: Judged | None) -> list[Experiment]:
+    """One strip a task of the plan, under the task's first condition that capsules were scored under."""
+    return [_experiment(results, task, published, judged) for task in results.plan.tasks]
+
+
+def is_baseline(results: Results, task: str, variant: str) -> bool:
+    """Whether a variant is a CNN that was trained like the capsules: no capsules, no positive control."""
+    for run in results.done(task, variant):
+        spec = run.manifest.config.get("variant") or {}
+        capsules = "caps" in str(spec.get("model")) or spec.get("head") == "capsules"
+        return not capsules and spec.get("train_on") != "pairs"
+    return False
+
+
+def _experiment(results: Results, task: str, published: Published, judged: Judged | None) -> Experiment:
+    spec = spec_for(task, results)
+    variants = results.plan.tasks[task]
+    metric = spec.main[0] if spec.main else Metric("", "", "")
+    frame = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == metric.name)]
+    ours = next((name for name in CAPSULES if name in variants), None)
+    scored = set(frame.loc[frame["variant"] == ours, "condition"]) or set(frame["condition"])
+    condition = next((name for name in spec.conditions if name in scored), next(iter(spec.conditions), ""))
+    of = frame[frame["condition"] == condition]
+    found = {str(v): summarise([float(x) for x in group]) for v, group in of.groupby("variant", sort=False)["value"]}
+    best = _strongest({v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}, metric)
+    paper = published.get(Cell(task, ours, condition, metric.name)) if ours else None
+    shown = {name: found[name] for name in (ours, best) if name in found}
+    start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
+
+    def place(value: float) -> float:
+        return round(min(100.0, max(0.0, 100 * (value - start) / (end - start))), 2)
+
+    def bar(name: str | None) -> Bar | None:
+        if name is None or name not in shown or shown[name].mean is None:
+            return None
+        s = shown[name]
+        low, high = (None if x is None else place(x) for x in (s.low, s.high))
+        words = f"{with_interval(s, metric.unit)} {metric.unit}".rstrip()
+        return Bar(name, results.plan.title(name), place(s.mean or 0.0), low, high, words, s.n)
+
+    label = f"{metric.label}, {metric.unit}" if metric.unit else metric.label
+    badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
+    return Experiment(
+        task,
+        spec.title.replace("{badge}", results.plan.dataset.badge),
+        f"{label} ({condition})" if len(spec.conditions) > 1 else label,
+        badge,
+        budget_words(results).split(" (")[0],
+        is_comparable(results, task),
+        bar(ours),
+        bar(best),
+        None if paper is None else place(paper.value),
+        "no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
+        (f"{start:.3g}", f"{end:.3g}"),
+        _verdicts(judged, task, ours, best),
+    )
+
+
+def _strongest(found: dict[str, Summary], metric: Metric) -> str | None:
+    """The variant with the best mean, whether or not the difference to the next is certain."""
+    means = {name: summary.mean for name, summary in found.items() if summary.mean is not None}
+    if not means:
+        return None
+    sign = 1 if "error" in metric.name else -1
+    return min(means, key=lambda name: sign * means[name])
+
+
+def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tuple[float, float]:
+    """From below every mean and the paper's figure to above them; percentages end at 0 and 100."""
+    points = [s.mean for s in summaries if s.mean is not None] + ([] if paper is None else [paper])
+    if not points:
+        return 0.0, 1.0
+    room = max(0.35 * (max(points) - min(points)), 0.1 * abs(max(points)), 1e-3)
+    low, high = min(points) - room, max(points) + room
+    return (max(0.0, low), min(100.0, high)) if metric.unit == "%" else (low, high)
+
+
+def _verdicts(judged: Judged | None, task: str, ours: str | None, best: str | None) -> list[tuple[str, str, str]]:
+    """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim."""
+    if judged is None:
+        return []
+    said: list[tuple[str, str, str]] = []
+    value = judged.get(VALUE_CLAIMS.get(task, ""))
+    if value is not None:
+        said.append(("value" if value.kind == "value" else "claimed level", value.verdict, value.id))
+    for claim in judged.claims:
+        roles = {cell.variant for cell in claim.cells if cell.task == task}
+        if claim.kind == "direction" and ours and best and roles == {ours, best} and len(claim.cells) == 2:
+            said.append(("against CNN", claim.verdict, claim.id))
+            break
+    return said

@@ -1,0 +1,99 @@
+"""Where this plan's runs part from the paper's protocol, read from their manifests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from capsbench.report.captions import SYNTHETIC, listing, reductions_of, seeds_of, span
+from capsbench.report.results import Results, Run
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One choice: what the paper (or the source) has, what these runs had, and whether that is less or other."""
+
+    what: str
+    paper: str
+    here: str
+    differs: bool
+
+
+STEPS = {  # of the authors' code; the paper gives none
+    "mnist": "300,000 steps of 128 (the authors' code)",
+    "affnist": "not given; stopped at 99.22 and 99.23 % (section 5.2)",
+    "multimnist": "not given for MultiMNIST",
+    "two_digit": "20 epochs for the CNN, 10 for the capsules (Su 2018)",
+}
+TEST_SETS = {
+    "mnist": "10,000 test digits",
+    "affnist": "the official affNIST, 320,000 images",
+    "multimnist": "10,000,000 pairs",
+    "two_digit": "not given",
+}
+
+
+def differences(results: Results, task: str) -> list[Difference]:
+    """The choices that matter for a task's figures; empty where no run is finished."""
+    runs = results.done(task)
+    if not runs:
+        return []
+    precisions = _resolved(runs, "precision")
+    found = [
+        Difference("data", *_data(results, task)),
+        Difference("trials a row", "3", f"{len(seeds_of(results, task))} seeds", len(seeds_of(results, task)) < 3),
+        Difference("training", STEPS.get(task, "not given"), _training(runs), task == "mnist" and not _is_full(runs)),
+        Difference("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
+        Difference("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
+    ]
+    if task == "affnist":
+        matched = _metric_values(results, "affnist", "matched", "held_out_accuracy")
+        at = f"{min(matched):.2f} % of digits held out of training" if matched else "no run was matched"
+        found.append(
+            Difference("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
+        )
+    if task == "multimnist":
+        placement = listing(sorted({str(run.manifest.config.get("task", {}).get("placement")) for run in runs}))
+        found.append(Difference("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
+    reductions = reductions_of(results, task)
+    return found + ([Difference("all reductions", "none", "; ".join(reductions), True)] if reductions else [])
+
+
+def _data(results: Results, task: str) -> tuple[str, str, bool]:
+    badge = results.plan.dataset.badge
+    synthetic = SYNTHETIC in set(results.frame.loc[results.frame["task"] == task, "dataset"])
+    words = f"{badge}; tested on {SYNTHETIC}, made here" if synthetic else badge
+    return "MNIST" if task != "affnist" else "MNIST; tested on affNIST", words, synthetic or badge != "MNIST"
+
+
+def _training(runs: list[Run]) -> str:
+    """Steps, batch and learning rate, as the range over the task's variants."""
+    batches = span(_setting(run, "batch") for run in runs)
+    rates = listing(sorted({f"{rate:g}" for run in runs if (rate := _setting(run, "rate")) is not None}))
+    words = f"{span(run.manifest.steps for run in runs)} steps of {batches}"
+    return words + (f", first rate {rates}" if rates else "")
+
+
+def _setting(run: Run, key: str) -> Any:
+    return (run.manifest.config.get("training") or {}).get(key)
+
+
+def _is_full(runs: list[Run]) -> bool:
+    return all((run.manifest.steps or 0) >= 300_000 and _setting(run, "batch") == 128 for run in runs)
+
+
+def _test_set(results: Results, task: str) -> tuple[str, bool]:
+    frame = results.frame[results.frame["task"] == task]
+    images = sorted({int(n) for n in frame["images"]})
+    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}.get(task)
+    return f"{span(images)} images" if images else "not scored yet", full is not None and images != [full]
+
+
+def _resolved(runs: list[Run], key: str) -> list[str]:
+    return sorted({str(run.manifest.resolved.get(key)) for run in runs})
+
+
+def _metric_values(results: Results, task: str, condition: str, metric: str) -> list[float]:
+    frame = results.frame
+    rows = (frame["task"] == task) & (frame["condition"] == condition) & (frame["metric"] == metric)
+    return [float(value) for value in frame.loc[rows, "value"]]

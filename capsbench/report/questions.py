@@ -1,0 +1,112 @@
+"""The two questions that everybody asks first, answered by the verdicts on the claims that bear on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from capsbench.report.captions import listing
+from capsbench.report.judged import Claim, Judged
+
+Outcome = Literal["better", "worse", "no different", "undecided", "not run"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and what the ids of claims say of CapsNet (or of routing): that it is better, worse, no different."""
+
+    words: str
+    if_worse: str  # the answer where nothing is better and something worse
+    claims: dict[str, Outcome]
+
+
+QUESTIONS = (
+    Question(
+        "Does CapsNet beat the best fair CNN?",
+        "No",
+        {
+            "mnist-capsnet-beats-fair-cnn": "better",  # the CNN with CapsNet's own loss and decoder
+            "mnist-capsnet-beats-resnet-parameters": "better",
+            "mnist-capsnet-beats-resnet-flops": "better",
+            "affnist-average-beats-capsnet": "worse",
+            "affnist-capsnet-beats-cnn-pool": "better",
+            "multimnist-capsnet-beats-cnn": "better",
+            "two-digit-capsules-beat-sum": "better",
+        },
+    ),
+    Question(
+        "Does routing matter?",
+        "Yes, for the worse",
+        {
+            "mnist-routing-helps": "better",
+            "mnist-routing-alone": "no different",
+            "mnist-routing-beats-learned-type": "better",
+            "mnist-routing-beats-learned-all": "better",
+            "mnist-routing-beats-uniform-all": "better",
+            "affnist-routing-harms": "worse",
+            "affnist-routing-harms-shared": "worse",
+            "multimnist-routing-helps": "better",
+            "two-digit-routing-helps": "better",
+        },
+    ),
+)
+OPPOSITE: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
+HIGHER_IS_BETTER = ("accuracy",)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question with its answer: one or two words, a sentence, and the claims behind it with their outcomes."""
+
+    words: str
+    short: str
+    sentence: str
+    claims: list[tuple[Claim, Outcome]]
+
+
+def answers(judged: Judged) -> list[Answer]:
+    """Every question of which claims.json holds a claim, in the order of QUESTIONS."""
+    given = []
+    for question in QUESTIONS:
+        found = [(claim, said) for name, said in question.claims.items() if (claim := judged.get(name)) is not None]
+        if found:
+            outcomes = [(claim, outcome(claim, said)) for claim, said in found]
+            given.append(Answer(question.words, _short(outcomes, question.if_worse), _sentence(outcomes), outcomes))
+    return given
+
+
+def outcome(claim: Claim, said: Outcome) -> Outcome:
+    """What a claim's verdict says of the thing in question, if the claim says that it is `said`."""
+    if claim.verdict == "undecided":
+        return "undecided"
+    if claim.verdict == "not run":
+        return "not run"
+    if claim.verdict == "reproduced":
+        return said
+    if said in OPPOSITE:
+        return OPPOSITE[said]
+    if claim.effect is None or claim.effect == 0:
+        return "undecided"
+    grows = any(word in (claim.metric or "") for word in HIGHER_IS_BETTER)
+    return "better" if (claim.effect > 0) == grows else "worse"
+
+
+def _short(outcomes: list[tuple[Claim, Outcome]], if_worse: str) -> str:
+    found = {said for _, said in outcomes}
+    if found == {"not run"}:
+        return "Not tested"
+    decided = found - {"not run", "undecided"}
+    if not decided:
+        return "Undecided"
+    if "better" in decided:
+        word = "Yes" if decided == {"better"} else "In part"
+    else:
+        word = if_worse if "worse" in decided else "No"
+    return word if found == decided else f"{word}, as far as it is decided"
+
+
+def _sentence(outcomes: list[tuple[Claim, Outcome]]) -> str:
+    kinds: tuple[Outcome, ...] = ("better", "worse", "no different", "undecided", "not run")
+    counts = {kind: sum(said == kind for _, said in outcomes) for kind in kinds}
+    words = listing(f"{kind} in {count}" for kind, count in counts.items() if count)
+    return f"Of {len(outcomes)} comparisons: {words}."

@@ -1,0 +1,156 @@
+"""The first screen: counts, answers, strips and verdicts; and where runs part from the paper."""
+
+from __future__ import annotations
+
+import html
+import shutil
+from pathlib import Path
+
+import pytest
+import toy
+import toy_claims
+
+from capsbench.report.collect import collect
+from capsbench.report.experiments import VALUE_CLAIMS, experiments, is_baseline
+from capsbench.report.judged import Judged, read_claims
+from capsbench.report.protocol import differences
+from capsbench.report.published import Published
+from capsbench.report.questions import QUESTIONS, answers
+
+
+def judged(verdicts: dict[str, str], effect: float = -0.2) -> Judged:
+    claims = [toy_claims.claim(name, verdict, ["a", "b"], effect=effect) for name, verdict in verdicts.items()]
+    return Judged.model_validate({"schema": 1, "claims": claims})
+
+
+def test_verdicts_are_counted(folder: Path) -> None:
+    toy_claims.write_claims(folder)
+    found = read_claims(collect(folder))
+    assert found is not None
+    counts = [found.count(verdict) for verdict in ("reproduced", "not reproduced", "undecided", "not run")]
+    assert counts == [1, 1, 2, 2]
+
+
+def test_no_claims_json_is_no_mistake_and_a_broken_one_is_named(folder: Path) -> None:
+    (folder / "claims.json").unlink(missing_ok=True)
+    results = collect(folder)
+    assert read_claims(results) is None
+    assert results.problems == []
+    toy_claims.write_claims(folder)
+    toy.truncate(folder / "claims.json")
+    assert read_claims(results) is None
+    assert [(p.kind, p.file) for p in results.problems] == [("unreadable", "claims.json")]
+    page = toy_claims.write_page(folder, folder / "report.html").read_text()
+    assert "claims.json is truncated" in html.unescape(page)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "short", "sentence"),
+    [
+        (["reproduced", "reproduced"], "Yes", "better in 2"),
+        (["not reproduced", "not reproduced"], "No", "worse in 2"),
+        (["reproduced", "not reproduced"], "In part", "better in 1 and worse in 1"),
+        (["undecided", "not run"], "Undecided", "undecided in 1 and not run in 1"),
+        (["not run", "not run"], "Not tested", "not run in 2"),
+        (["reproduced", "not run"], "Yes, as far as it is decided", "better in 1 and not run in 1"),
+    ],
+)
+def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, sentence: str) -> None:
+    names = ("mnist-capsnet-beats-fair-cnn", "multimnist-capsnet-beats-cnn")
+    (answer,) = answers(judged(dict(zip(names, verdicts, strict=True))))
+    assert (answer.short, answer.sentence) == (short, f"Of 2 comparisons: {sentence}.")
+
+
+def test_a_claim_that_the_other_is_better_is_turned_round() -> None:
+    (answer,) = answers(judged({"affnist-average-beats-capsnet": "reproduced"}))
+    assert answer.short == "No"
+    (answer,) = answers(judged({"affnist-routing-harms": "not reproduced"}))
+    assert answer.short == "Yes"
+    (answer,) = answers(judged({"affnist-routing-harms": "reproduced"}))
+    assert answer.short == "Yes, for the worse"
+
+
+def test_no_difference_is_no_and_a_difference_goes_by_its_sign() -> None:
+    assert answers(judged({"mnist-routing-alone": "reproduced"}))[0].short == "No"
+    assert answers(judged({"mnist-routing-alone": "not reproduced"}, effect=-0.2))[0].short == "Yes"
+    assert answers(judged({"mnist-routing-alone": "not reproduced"}, effect=0.2))[0].short == "Yes, for the worse"
+
+
+def test_every_claim_that_the_page_asks_for_is_declared(repository: Path) -> None:
+    path = repository / "config" / "claims.yaml"
+    text = path.read_text()
+    for name in [*VALUE_CLAIMS.values(), *(name for question in QUESTIONS for name in question.claims)]:
+        assert f"{{id: {name}," in text, name
+
+
+def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, published: Published) -> None:
+    toy_claims.write_claims(folder)
+    results = collect(folder)
+    mnist, affnist, multimnist, two_digit = experiments(results, published, read_claims(results))
+    assert mnist.ours is not None
+    assert mnist.baseline is not None
+    assert (mnist.ours.variant, mnist.ours.n, mnist.baseline.variant) == ("capsnet-r3-recon", 3, "cnn")
+    assert (mnist.paper_words, mnist.comparable) == ("0.25 %", False)
+    assert mnist.paper is not None
+    assert mnist.paper < mnist.ours.mean < mnist.baseline.mean  # 0.25, 1.7 and 2.4 %
+    assert mnist.verdicts == [
+        ("value", "not run", "mnist-r3-recon-value"),
+        ("against CNN", "reproduced", "mnist-capsnet-beats-fair-cnn"),
+    ]
+    means = results.frame.query("condition == 'matched' and metric == 'accuracy'").groupby("variant")["value"].mean()
+    assert affnist.baseline is not None
+    assert affnist.baseline.variant == means.drop("capsnet-r3-recon").idxmax()
+    assert affnist.badge == "affnist-synth"
+    assert "matched" in affnist.metric
+    assert multimnist.verdicts == []
+    assert two_digit.ours is not None
+    assert (two_digit.ours.variant, two_digit.paper, two_digit.paper_words) == ("two-digit-kmeans", None, "no figure")
+
+
+def test_capsules_and_the_positive_control_are_no_baselines(folder: Path) -> None:
+    specs = {
+        "two-digit-average-mlp": {"model": "two-digit", "head": "pool", "train_on": "task"},
+        "two-digit-uniform": {"model": "two-digit", "head": "capsules", "train_on": "task"},
+        "two-digit-kmeans": {"model": "two-digit", "head": "pool", "train_on": "pairs"},
+    }
+    for variant, spec in specs.items():
+        for seed in (0, 1, 2):
+            path = toy.run_folder(folder, "two_digit", variant, seed) / "manifest.json"
+            toy.change_json(path, config={"variant": spec})
+    results = collect(folder)
+    assert [name for name in specs if is_baseline(results, "two_digit", name)] == ["two-digit-average-mlp"]
+
+
+def test_an_experiment_without_runs_has_no_strip_but_a_line(folder: Path, published: Published) -> None:
+    shutil.rmtree(folder / "runs" / "multimnist")
+    results = collect(folder)
+    found = experiments(results, published, None)[2]
+    assert (found.ours, found.baseline, found.verdicts) == (None, None, [])
+    assert found.paper_words == "5.2 %"
+
+
+def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None:
+    results = collect(folder)
+    mnist = {row.what: row for row in differences(results, "mnist")}
+    assert (mnist["training"].here, mnist["training"].differs) == ("960 steps of 128", True)
+    assert (mnist["test set"].here, mnist["test set"].differs) == ("10,000 images", False)
+    assert (mnist["trials a row"].here, mnist["trials a row"].differs) == ("3 seeds", False)
+    assert mnist["all reductions"].here == "width 1/8; 3 of 5 seeds"
+    affnist = {row.what: row for row in differences(results, "affnist")}
+    assert affnist["data"].differs
+    assert affnist["matched at"].here == "95.00 % of digits held out of training"
+    shutil.rmtree(folder / "runs" / "mnist")
+    assert differences(collect(folder), "mnist") == []
+
+
+def test_claims_are_escaped(folder: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'"
+    dirty = toy_claims.claim(
+        "mnist-r3-recon-value", "not run", ["cnn"], sentence=evil, why=evil, source=evil, unit=evil
+    )
+    toy_claims.write_claims(folder, [dirty | {"id": f'x" onclick="{evil}'}, dirty], families={evil: evil}, edited=evil)
+    text = toy_claims.write_page(folder, folder / "report.html").read_text()
+    assert "<script>alert" not in text
+    assert "<img src=x" not in text
+    assert text.count("<script>") == 1
+    assert html.escape(evil, quote=False)[:40] in text

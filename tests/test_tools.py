@@ -1,0 +1,16 @@
+"""A missing program skips a test with its name, and fails it where .ci/run says so."""
+
+from __future__ import annotations
+
+import pytest
+from tools import REQUIRED, tool
+
+
+def test_a_missing_program_skips_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REQUIRED, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no such-a-program or another on this machine"):
+        tool("such-a-program", "another")
+    monkeypatch.setenv(REQUIRED, "1")
+    with pytest.raises(pytest.fail.Exception, match=REQUIRED):
+        tool("such-a-program")
+    assert tool("such-a-program", "sh").endswith("/sh")

@@ -1,0 +1,21 @@
+"""Programs that some tests need beside Python: skipped where one is missing, failed where that is forbidden."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+REQUIRED = "CAPSBENCH_REQUIRE_TOOLS"  # .ci/run sets it: there a skipped test would be a test that cannot fail
+
+
+def tool(*names: str) -> str:
+    """The path of the first program of these names; skips the test, or fails it under REQUIRED, if there is none."""
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        reason = f"no {' or '.join(names)} on this machine"
+        if os.environ.get(REQUIRED):
+            pytest.fail(f"{reason}, and {REQUIRED} is set")
+        pytest.skip(reason)
+    return found
