@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from capsbench.files import whole_file, write_json, write_text
 class Condition:
     """One condition: metrics with units, predictions, pictures as arrays, curves as tables.
 
-    `metrics` maps a name to (value, unit); `arrays` a file's stem to its arrays; `frames` a file's stem to its table.
+    `metrics` maps a name to (value, unit), None where it has no value for this run; `arrays` a file's stem to its
+    arrays; `frames` a file's stem to its table.
     """
 
     name: str
     images: int
-    metrics: dict[str, tuple[float, str]]
+    metrics: Mapping[str, tuple[float | None, str]]
     arrays: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
     status: str = "done"
@@ -32,7 +34,8 @@ class Condition:
 
     def summary(self) -> str:
         """One line for the terminal."""
-        shown = ", ".join(f"{name} {value:.4g} {unit}" for name, (value, unit) in list(self.metrics.items())[:3])
+        found = [(name, value, unit) for name, (value, unit) in self.metrics.items() if value is not None]
+        shown = ", ".join(f"{name} {value:.4g} {unit}".rstrip() for name, value, unit in found[:3])
         return f"{self.name}: {shown or self.status}"
 
     def write(self, folder: Path, *, manifest: dict[str, Any], digest: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ def evaluation_digest(cell: Cell, manifest: dict[str, Any]) -> str:
 
 def is_evaluated(folder: Path, cell: Cell, digest: str) -> bool:
     """Whether every condition of the task has metrics of this very evaluation."""
-    for condition in cell.options.CONDITIONS:
+    for condition in cell.options.conditions(cell.spec):
         try:
             metrics = read_json(folder / condition / "metrics.json")
         except (FileNotFoundError, ValueError):

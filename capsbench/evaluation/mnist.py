@@ -1,4 +1,4 @@
-"""MNIST: the error on the test images after the last epoch, reconstructions, and the perturbation grid of figure 4."""
+"""MNIST: the error after the last epoch, reconstructions, the perturbation grid of figure 4, and how it routes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from capsbench.data.digits import first
 from capsbench.data.mnist import test_images
 from capsbench.evaluation.condition import Condition
+from capsbench.evaluation.microscope import routing_condition
 from capsbench.evaluation.pictures import hardest, has_decoder, pixels, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
@@ -20,7 +21,10 @@ OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.
 
 
 def evaluate(trained: Trained) -> list[Condition]:
-    """The one condition `test`: 10,000 test images (or as few as the plan says), never shifted, none to choose by."""
+    """`test`: 10,000 test images (or as few as the plan says), never shifted, none to choose by; and `routing`.
+
+    The latter, for variants that route, on the first of them: as many as the plan's `routing_images`.
+    """
     options = trained.cell.options
     digits = trained.digits.test
     if options.test_images is not None and options.test_images < len(digits.labels):
@@ -41,7 +45,11 @@ def evaluate(trained: Trained) -> list[Condition]:
         arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)
         arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
     metrics = {"error": (100 * (count - correct) / count, "%"), "correct": (float(correct), "images")}
-    return [Condition("test", count, metrics, arrays)]
+    conditions = [Condition("test", count, metrics, arrays)]
+    if "routing" in options.conditions(trained.cell.spec):
+        some = first(digits, min(count, options.routing_images))  # type: ignore[attr-defined]
+        conditions.append(routing_condition(trained.model, trained.cell.spec, some))
+    return conditions
 
 
 def perturbations(model: nn.Module, poses: Tensor, labels: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,10 @@ def evaluate_run(
     seconds = time.perf_counter() - started
     for condition in conditions:
         condition.write(folder, manifest=manifest, digest=digest, seconds=seconds)
+    made = {condition.name for condition in conditions}
+    for metrics in folder.glob("*/metrics.json"):  # of a condition that the plan has no more
+        if metrics.parent.name not in made:
+            shutil.rmtree(metrics.parent)
     return conditions
 
 

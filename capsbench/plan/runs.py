@@ -18,7 +18,8 @@ from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
 TRAINING_IMAGES = 60_000
-STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200}  # scikit-learn's digits have no more
+# scikit-learn's digits have no more
+STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
 PAPER_SEEDS = 5  # what the full plan trains; the paper had 3
 
 

@@ -60,6 +60,10 @@ class TaskPlan(Strict):
         training_side = {"variants", "seeds", "width", "widths", "training", "download_official", *self.TRAINING}
         return {key: value for key, value in self.model_dump().items() if key not in training_side}
 
+    def conditions(self, spec: Spec) -> tuple[str, ...]:
+        """What evaluation measures of a variant, in the order of the table."""
+        return self.CONDITIONS
+
     def reductions(self) -> list[str]:
         """What this plan measures with less than the protocol has, in words."""
         words = []
@@ -91,6 +95,12 @@ class MnistTask(TaskPlan):
     NAME = "mnist"
     IMAGE = (28, 28)
     CONDITIONS = ("test",)
+
+    routing_images: NonNegativeInt = TEST_DIGITS  # test digits for the diagnostics of routing; 0: none of it
+
+    def conditions(self, spec: Spec) -> tuple[str, ...]:
+        """Variants that route are looked at under the microscope too."""
+        return (*self.CONDITIONS, "routing") if self.routing_images and spec.routes() else self.CONDITIONS
 
 
 class AffnistTask(TaskPlan):

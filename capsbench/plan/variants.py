@@ -55,6 +55,10 @@ class Spec(Strict):
         """The smallest height or width in pixels that the model can take."""
         return 1
 
+    def routes(self) -> bool:
+        """Whether the model has capsules and couplings between them."""
+        return False
+
 
 class RoutingOptions(Strict):
     """How capsules of one layer send their votes to the next.
@@ -155,6 +159,10 @@ class CapsNetSpec(DecoderOptions, RoutingOptions, Spec):
         """Two `kernel` convolutions without padding, the second of stride 2."""
         return 2 * self.kernel - 1
 
+    def routes(self) -> bool:
+        """It does, uniform couplings included."""
+        return True
+
 
 class CnnSpec(DecoderOptions, Spec):
     """A plain convolutional network: convolutions with ReLU (and pooling), dense layers, classes."""
@@ -219,6 +227,10 @@ class EmCapsNetSpec(Spec):
         """One place left after 5x5 of stride 2, 3x3 of stride 2 and 3x3 of stride 1, none padded."""
         return 17
 
+    def routes(self) -> bool:
+        """By EM, in three layers; the couplings of the last are looked at."""
+        return True
+
 
 class TwoDigitSpec(RoutingOptions, Spec):
     """The two-digit transfer's models: one small trunk, then pooling and dense layers, or capsules."""
@@ -243,6 +255,10 @@ class TwoDigitSpec(RoutingOptions, Spec):
     def smallest_image(self) -> int:
         """Two 3x3 convolutions, a 2x2 pooling, two more 3x3 convolutions, none padded."""
         return 14
+
+    def routes(self) -> bool:
+        """With capsules, not with pooling."""
+        return self.head == "capsules"
 
 
 VariantSpec = Annotated[CapsNetSpec | CnnSpec | ResNetSpec | EmCapsNetSpec | TwoDigitSpec, Field(discriminator="model")]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from capsbench.files import write_text
+from capsbench.files import whole_file, write_text
 from capsbench.plan import config_folder
 from capsbench.report.collect import collect
+from capsbench.report.extras import EXTRAS, ExtraTable, extra_tables
 from capsbench.report.figures import DrawnFigure, draw_figures
 from capsbench.report.formats import to_latex, to_markdown, to_terminal
 from capsbench.report.html import write_html
@@ -43,6 +44,7 @@ def build_report(results: Path, published: Path | None = None) -> Report:
     found = collect(results)
     figures_of_papers = read_published(published or config_folder() / "published.yaml")
     tables = [path for task in found.plan.tasks for path in _write_tables(found, task, figures_of_papers)]
+    tables += _write_extras(found, extra_tables(found))
     figures, not_drawn = draw_figures(found, figures_of_papers, results / "figures")
     html = results / "report.html"
     write_html(html, found, figures_of_papers, figures, not_drawn)
@@ -60,11 +62,28 @@ def _write_tables(results: Results, task: str, published: Published) -> list[Pat
     return paths
 
 
+def _write_extras(results: Results, extras: list[ExtraTable]) -> list[Path]:
+    """The tables that are of no task; one of an earlier report that has nothing to show any more is removed."""
+    folder, paths = results.folder / "tables", []
+    for extra in extras:
+        csv, markdown, latex = (folder / f"{extra.name}.{ending}" for ending in ("csv", "md", "tex"))
+        with whole_file(csv) as temporary:
+            extra.frame.to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
+        write_text(markdown, to_markdown(extra.table))
+        write_text(latex, to_latex(extra.table))
+        paths += [csv, markdown, latex]
+    for name in EXTRAS.keys() - {extra.name for extra in extras}:
+        for ending in ("csv", "md", "tex"):
+            (folder / f"{name}.{ending}").unlink(missing_ok=True)
+    return paths
+
+
 def format_tables_for_terminal(results: Path, published: Path | None = None, width: int = 100) -> str:
     """Every table of the folder `results` as plain text with its caption. Raises ResultsError as build_report does."""
     found = collect(results)
     figures_of_papers = read_published(published or config_folder() / "published.yaml")
     tables = [to_terminal(wide_table(found, task, figures_of_papers), width) for task in found.plan.tasks]
+    tables += [to_terminal(extra.table, width) for extra in extra_tables(found)]
     return "\n".join(tables)
 
 

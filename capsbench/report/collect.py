@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, check_name, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
-from capsbench.report.results import COLUMNS, KINDS, Problem, Results, Run, run_folder
+from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
 
 def collect(folder: Path) -> Results:
@@ -38,8 +38,12 @@ def collect(folder: Path) -> Results:
     warn_of_mixtures(results)
     _name_strangers(results, planned)
     _same_data(results)
+    for run in results.runs.values():
+        run.apart = {name: run.metrics.pop(name) for name in APART if name in run.metrics}
     _same_conditions(results)
-    results.frame = _frame(results)
+    frame = _frame(results)
+    is_apart = frame["condition"].isin(APART)
+    results.frame, results.apart = frame[~is_apart], frame[is_apart]
     order = list(KINDS)
     tasks = list(results.plan.tasks)
     results.problems.sort(key=lambda p: (order.index(p.kind), tasks.index(p.task) if p.task in tasks else len(tasks)))
@@ -130,7 +134,7 @@ def _name_strangers(results: Results, planned: dict[RunKey, str | None]) -> None
 
 def _conditions(results: Results) -> Iterator[tuple[Run, Metrics]]:
     for run in results.runs.values():
-        for metrics in list(run.metrics.values()):
+        for metrics in [*run.metrics.values(), *run.apart.values()]:
             yield run, metrics
 
 
@@ -171,9 +175,9 @@ def _same_conditions(results: Results) -> None:
             continue
         named = {p.condition for p in results.problems if (p.task, p.variant, p.seed) == run.key}
         wanted = expected.get(run.key[:2], set())
-        if not run.metrics and not named and not wanted:
+        if not run.metrics and not named and not wanted - set(APART):
             results.problem("missing", run.folder / "manifest.json", run.key, "trained, but not evaluated yet")
-        for condition in sorted(wanted - run.metrics.keys() - named):
+        for condition in sorted(wanted - run.metrics.keys() - run.apart.keys() - named):
             path = run.folder / condition / "metrics.json"
             results.problem("missing", path, run.key, "trained, but not evaluated under this condition yet", condition)
 

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from capsbench.files import write_text
 from capsbench.report.captions import budget_words, reductions_of
 from capsbench.report.experiments import experiments
+from capsbench.report.extras import extra_tables
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.judged import VERDICTS, Judged, read_claims
 from capsbench.report.origins import environments, origins
@@ -42,6 +43,7 @@ class Section:
 SECTIONS = (
     Section("claims", "Claims"),
     Section("results", "Results"),
+    Section("more", "Beyond the tasks"),
     Section("figures", "Figures"),
     Section("protocol", "Where this parts from the paper"),
     Section("problems", "Left out"),
@@ -96,6 +98,7 @@ def write_html(
         digits=lambda unit: decimals(unit or ""),
         seeds=sorted({run.seed for run in results.plan.runs}),
         tasks=[_task_view(results, task, published) for task in results.plan.tasks],
+        extras=extra_tables(results),
         figures=[(figure, _embedded(figure.png)) for figure in figures],
         not_drawn=not_drawn,
         problems=results.problems,

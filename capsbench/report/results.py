@@ -25,6 +25,7 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "not drawn": "a file that only figures need cannot be read; the means are whole",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
+APART = ("routing",)  # conditions that are diagnostics: they have tables of their own
 COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]
 
 
@@ -58,17 +59,23 @@ class Run:
     folder: Path
     manifest: Manifest
     metrics: dict[str, Metrics] = field(default_factory=dict)
+    apart: dict[str, Metrics] = field(default_factory=dict)  # of the conditions APART
 
 
 @dataclass
 class Results:
-    """What a results folder holds. `frame` has one row per run x condition x metric (COLUMNS), only runs that count."""
+    """What a results folder holds.
+
+    `frame` has one row per run x condition x metric (COLUMNS), only runs that count; `apart` has those of the
+    conditions APART, which are diagnostics with a table of their own and no rows in their task's.
+    """
 
     folder: Path
     plan: Plan
     runs: dict[RunKey, Run]  # every run with a manifest that belongs to the plan, failed ones too
     frame: pd.DataFrame
     problems: list[Problem]
+    apart: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
 
     def problem(self, kind: Kind, path: Path, key: RunKey, reason: str, condition: str | None = None) -> None:
         """Add a problem with the file `path`, once."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from capsbench.files import whole_file
 from capsbench.report.published import Cell, Published
-from capsbench.report.results import Results
+from capsbench.report.results import APART, Results
 from capsbench.report.statistics import Summary, summarise
 
 CSV_COLUMNS = [
@@ -149,7 +149,7 @@ def _conditions(results: Results, spec: TableSpec, variant: str) -> list[str]:
     found = {name for run in results.done(spec.task, variant) for name in run.metrics}
     named = ("not matched", "missing", "unreadable")
     ours = [p for p in results.problems if (p.task, p.variant) == (spec.task, variant) and p.kind in named]
-    found |= {p.condition for p in ours if p.condition}
+    found = (found | {p.condition for p in ours if p.condition}) - set(APART)
     if not found:
         return list(spec.conditions)
     return [name for name in spec.conditions if name in found] + sorted(found - set(spec.conditions))

@@ -56,6 +56,11 @@ def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(exam
         rows = {row["variant"]: row for row in csv.DictReader(stream) if row["metric"] == "error"}
     assert list(rows) == ["capsnet-r3-recon", "my_routing.cosine", "cosine-sharp"]
     assert all(row["n"] == "1" and 0 <= float(row["mean"]) <= 100 for row in rows.values())
+    with (results / "tables" / "routing.csv").open() as stream:
+        looked_at = {row["variant"] for row in csv.DictReader(stream) if row["metric"] == "flips_r100"}
+    assert looked_at == set(rows)
+    caption = (results / "figures" / "routing.txt").read_text()
+    assert "Without logits from pass to pass: my_routing.cosine and cosine-sharp." in caption
     assert "my_routing:cosine" in (results / "report.html").read_text()
     assert "Cosine routing, sharpness 16" in (results / "tables" / "mnist.md").read_text()
 

@@ -210,7 +210,28 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
         offsets = np.linspace(-0.25, 0.25, 11)
         grid = np.stack([[[_bent(d, k, o) for o in offsets] for k in range(16)] for d in (3, 5, 8)])
         arrays["perturbations"] = {"grid": grid, "labels": np.array([3, 5, 8], dtype=np.uint8), "offsets": offsets}
-    return {"test": (10_000, metrics, {}, arrays)}
+    conditions = {"test": (10_000, metrics, {}, arrays)}
+    if variant.startswith("capsnet"):
+        conditions["routing"] = (2_000, *routing(3 if "r3" in variant else 1, error, rng), {})
+    return conditions
+
+
+def routing(own: int, error: float, rng: np.random.Generator) -> tuple[dict[str, tuple[float, str]], Frames]:
+    """Couplings that harden along the passes."""
+    passes = np.array([1, 2, 3, 5, 10, 20, 50, 100])
+    entropy = np.exp(-((passes - 1) / 40)) + 0.001 * rng.random(8)
+    columns = {
+        "iterations": passes, "trained": (passes == own).astype(int), "error": error + 0.02 * passes,
+        "flips": 0.1 * abs(passes - own), "entropy": entropy, "hard": 100 * (1 - entropy), "spread": (1 - entropy) / 10,
+        "energy": 3 - 2 * entropy,
+    }  # fmt: skip
+    metrics = {
+        "coupling_entropy": (entropy[passes == own].item(), ""), "hard_fraction": (0.1 * rng.random(), "%"),
+        "mutual_information": (0.4 + 0.1 * rng.random(), "bits"), "dead_capsules": (rng.random(), "%"),
+        **{f"flips_r{r}": (0.1 * abs(r - own), "%") for r in (1, 10, 100)},
+    }  # fmt: skip
+    logits = {"iteration": np.arange(2, 101), "change": 0.1 * np.exp(-np.arange(2, 101) / 12)}
+    return metrics, {"iterations": pd.DataFrame(columns), "logits": pd.DataFrame(logits)}
 
 
 def decoded(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:

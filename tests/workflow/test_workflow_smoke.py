@@ -19,6 +19,7 @@ FIGURES = {
     "affnist_confusion",
     "reconstructions",
     "perturbations",
+    "routing",
     "affnist_accuracy",
     "affnist_curves",
     "affnist_factors",
@@ -30,7 +31,10 @@ FIGURES = {
     "training_curves",
 }
 ARRAYS = {  # beside metrics.json, of each condition of docs/results-format.md
-    "mnist/capsnet-r3-recon": {"test": {"predictions.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"}},
+    "mnist/capsnet-r3-recon": {
+        "test": {"predictions.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"},
+        "routing": {"iterations.csv", "logits.csv"},
+    },
     "mnist/cnn": {"test": {"predictions.npz", "hardest.npz"}},
     "affnist/capsnet-r3-recon": {"converged": {"predictions.npz", "reconstructions.npz", "factors.csv"}},
     "multimnist/capsnet-r3-recon": {"test": {"predictions.npz", "segmentation.npz", "overlap.csv"}},
@@ -62,6 +66,8 @@ def test_the_smoke_plan_makes_every_table_and_figure(place, clone, data: str, ca
         assert (table["n_failed"] >= 0).all()
         for ending in ("md", "tex"):
             assert (folder / "tables" / f"{task}.{ending}").stat().st_size > 100
+    looked_at = pd.read_csv(folder / "tables" / "routing.csv")
+    assert set(looked_at["variant"]) == {"capsnet-r3-recon"}
     drawn = {path.stem for path in (folder / "figures").glob("*.png")}
     assert drawn >= FIGURES
     assert {path.stem for path in (folder / "figures").glob("*.pdf")} == drawn

@@ -37,6 +37,7 @@ def figures() -> dict[str, Draw]:
         multimnist_pictures,
         perturbations,
         reconstructions,
+        routing,
         training_curves,
         two_digit_accuracy,
         two_digit_curves,
@@ -58,6 +59,7 @@ def figures() -> dict[str, Draw]:
         "multimnist_overlap": multimnist_overlap.draw,
         "two_digit_accuracy": two_digit_accuracy.draw,
         "two_digit_curves": two_digit_curves.draw,
+        "routing": routing.draw,
         "training_curves": training_curves.draw,
     }
 

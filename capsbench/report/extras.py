@@ -1,0 +1,35 @@
+"""Tables that are of no task: one function each, None where a plan's results have nothing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from capsbench.report.results import Results
+from capsbench.report.wide import WideTable
+
+
+@dataclass(frozen=True)
+class ExtraTable:
+    """A table as it is read and as it is stored; `name` is that of its files."""
+
+    name: str
+    table: WideTable
+    frame: pd.DataFrame
+
+
+def _routing(results: Results) -> ExtraTable | None:
+    from capsbench.report.routing_table import routing_table
+
+    return routing_table(results)
+
+
+EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {"routing": _routing}
+
+
+def extra_tables(results: Results) -> list[ExtraTable]:
+    """The extra tables that have something to show, in the order of the report."""
+    made = [make(results) for make in EXTRAS.values()]
+    return [table for table in made if table is not None]

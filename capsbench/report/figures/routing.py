@@ -1,0 +1,125 @@
+"""Figure: what the number of passes at test time does to trained models, and how fast the logits settle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.published import Published
+from capsbench.report.readers import read_series
+from capsbench.report.results import Results
+from capsbench.report.routing_table import CONDITION, TASK, caption_words, variants_looked_at
+
+COLUMNS = ("iterations", "trained", "error", "flips", "entropy", "energy")
+PANELS = (
+    ("error", "error, %"),
+    ("flips", "answers that flip, %"),
+    ("entropy", "coupling entropy / ln J"),
+    ("energy", "energy F / F of the first pass"),
+)
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Error, flips, entropy and energy against the passes at test time; the change of the logits pass by pass."""
+    passes, logits = _read(results, "iterations", COLUMNS), _read(results, "logits", ("iteration", "change"))
+    if passes is None:
+        raise NotDrawnError(f"no run of task {TASK} has been looked at with {CONDITION}/iterations.csv")
+    first = passes.groupby(["variant", "seed"])["energy"].transform("first")
+    passes["energy"] = passes["energy"] / first.where(first > 0)
+    variants = [v for v in variants_looked_at(results) if v in set(passes["variant"])]
+    figure = canvas(WIDTH, 7.8)
+    grid = figure.subplots(3, 2)
+    for axes, (column, label) in zip(grid.flat, PANELS, strict=False):
+        for variant in variants:
+            _lines(axes, results, passes[passes["variant"] == variant], "iterations", column)
+        _pass_axis(axes, sorted(passes["iterations"].unique()))
+        axes.set_ylabel(label)
+        axes.set_xlabel("passes at test time")
+        if column in ("error", "flips"):
+            axes.set_ylim(bottom=0)
+    _settling(grid.flat[4], results, logits, variants)
+    _coupled(grid.flat[5], results, passes, variants)
+    key(figure, results, variants)
+    words = [
+        "Trained weights, more or fewer passes of routing at test time; thick lines are means over seeds, thin ones",
+        "seeds, a ring the number of passes of training.",
+        "A routing of one pass is a single point.",
+        "F is what dynamic routing with the paper's squash never lowers; other routings may.",
+        "Change of the logits: mean over i, j and images of |b_ij - b_ij of the pass before|, as in the appendix of",
+        "Sabour et al. 2017.",
+    ]
+    return Drawing(figure, "Routing under the microscope", " ".join([*words, *caption_words(results, variants)]))
+
+
+def _read(results: Results, stem: str, columns: tuple[str, ...]) -> pd.DataFrame | None:
+    parts = []
+    for run in results.done(TASK):
+        if CONDITION in run.apart:
+            part = read_series(results, run, f"{CONDITION}/{stem}.csv", dict.fromkeys(columns, float))
+            if part is not None and len(part):
+                parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
+    return pd.concat(parts, ignore_index=True) if parts else None
+
+
+def _lines(axes: Axes, results: Results, frame: pd.DataFrame, x: str, y: str) -> None:
+    """One variant: its seeds thin, their mean thick, the trained number of passes ringed."""
+    look = looks(results)[str(frame["variant"].iloc[0])]
+    frame = frame.dropna(subset=y)
+    for _, seed in frame.groupby("seed"):
+        axes.plot(seed[x], seed[y], color=look.colour, lw=0.6, alpha=0.4)
+    mean = frame.groupby(x)[y].mean()
+    axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4)
+    if "trained" in frame:
+        trained = frame[frame["trained"] == 1].groupby(x)[y].mean()
+        axes.plot(trained.index, trained, "o", color=look.colour, mfc="none", ms=9, mew=1.1)
+
+
+def _pass_axis(axes: Axes, numbers: list[float]) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+    axes.xaxis.set_minor_locator(NullLocator())
+    tidy(axes)
+
+
+def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variants: list[str]) -> None:
+    axes.set_xlabel("pass")
+    axes.set_ylabel("mean |change of logits|")
+    if logits is None:
+        axes.text(0.5, 0.5, "no routing here tells its logits", ha="center", transform=axes.transAxes)
+        tidy(axes)
+        return
+    logits = logits.assign(change=logits["change"].where(logits["change"] > 0))  # settled to the last bit: no logarithm
+    for variant in variants:
+        of = logits[logits["variant"] == variant].dropna(subset="change")
+        look = looks(results)[variant]
+        for _, seed in of.groupby("seed"):
+            axes.plot(seed["iteration"], seed["change"], color=look.colour, lw=0.6, alpha=0.4)
+        mean = of.groupby("iteration")["change"].mean()
+        axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, lw=1.7)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    tidy(axes)
+
+
+def _coupled(axes: Axes, results: Results, passes: pd.DataFrame, variants: list[str]) -> None:
+    """Entropy against error: where couplings decide themselves, does the answer get better?"""
+    for variant in variants:
+        look, of = looks(results)[variant], passes[passes["variant"] == variant]
+        mean = of.groupby("iterations")[["entropy", "error", "trained"]].mean()
+        axes.plot(
+            mean["entropy"], mean["error"], color=look.colour, linestyle=look.line, marker=look.marker, ms=4, lw=1
+        )
+        trained = mean[mean["trained"] == 1]
+        axes.plot(trained["entropy"], trained["error"], "o", color=look.colour, mfc="none", ms=9, mew=1.1)
+    low = float(np.nanmin(passes["entropy"])) if passes["entropy"].notna().any() else 0.0
+    axes.set_xlim(1 + 0.04 * max(1 - low, 1e-3), low - 0.04 * max(1 - low, 1e-3))  # from uniform on the left to hard
+    axes.set_xlabel("coupling entropy / ln J, from uniform to hard")
+    axes.set_ylabel("error, %")
+    axes.set_ylim(bottom=0)
+    tidy(axes)
