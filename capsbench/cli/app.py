@@ -166,6 +166,29 @@ def report(
         make_report(console, where, None, done)
 
 
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="A folder of results, or a plan.")],
+    b: Annotated[Path, typer.Argument(help="Another one.")],
+    every_metric: Annotated[bool, typer.Option("--all", help="Every metric, not those of the tables alone.")] = False,
+) -> None:
+    """Tell two folders of results apart: which means moved, whether beyond noise, and what else differed."""
+    from capsbench.cli.folders import compare_folders
+
+    compare_folders(console, a, b, every_metric)
+
+
+@app.command()
+def export(
+    where: Annotated[Path, typer.Argument(help="A plan, or a folder of results.")],
+    to: Annotated[Path | None, typer.Option(help="Where to; export/ in the results when not said.")] = None,
+) -> None:
+    """Write all metrics as one CSV and Parquet table, and the manifests, tables and figures as an RO-Crate (zip)."""
+    from capsbench.cli.folders import export_folder
+
+    export_folder(console, where, to)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     context: typer.Context,

@@ -133,6 +133,7 @@ class Manifest(_File):
     config: dict[str, Any] = {}
     resolved: dict[str, Any] = {}
     dataset: Dataset
+    reductions: list[str] = []
     parameters: int | None = None
     steps: int | None = None
     final_loss: float | None = None

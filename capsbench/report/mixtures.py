@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from capsbench.report.results import Kind, Problem, Results, Run
 
@@ -74,15 +74,16 @@ def _drop(results: Results, run: Run, kind: Kind, reason: str) -> None:
 
 def _differing(run: Run, other: Run) -> list[str]:
     """The keys in which two runs were trained differently, such as `training.batch`."""
-    ours, theirs = (_flat({"steps": r.manifest.steps, **r.manifest.config}) for r in (run, other))
+    ours, theirs = (flat({"steps": r.manifest.steps, **r.manifest.config}) for r in (run, other))
     return sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
 
 
-def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
+def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """A config as one level: `training.batch`."""
+    found: dict[str, object] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _warn(results: Results, runs: list[Run], aspects: dict[str, Aspect], task: str, variant: str | None) -> None:

@@ -1,0 +1,70 @@
+"""`capsbench compare` and `capsbench export`: what is done with whole results folders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from capsbench.pipeline import open_house, writable
+from capsbench.report.captions import counted
+from capsbench.report.collect import collect
+from capsbench.report.compare import Change, compare
+from capsbench.report.export import export
+from capsbench.report.results import Results
+from capsbench.report.wide import decimals, with_interval
+
+
+def results_folder(where: Path) -> Path:
+    """The results of a plan, or the folder itself. Raises PlanError or DataError if the plan cannot be read."""
+    return open_house(where)[0].folder if where.suffix in (".yaml", ".yml") else where
+
+
+def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> None:
+    """Print which cells changed from `a` to `b` and what else differed. Raises ResultsError if one cannot be read."""
+    sides = [collect(results_folder(where)) for where in (a, b)]
+    for name, side in zip("AB", sides, strict=True):
+        left = f", {counted(len(side.problems), 'problem')}, named below" if side.problems else ""
+        console.print(f"{name}: {side.folder} ({side.plan.name}, {len(side.runs)} runs{left})", markup=False)
+    found = compare(sides[0], sides[1], every_metric)
+    for change in found.changes:
+        if change.found != "identical":
+            console.print(_line(change), markup=False)
+    counts = Counter(change.found for change in found.changes)
+    words = "; ".join(f"{count} {said}" for said, count in counts.items())
+    console.print(f"Means over seeds: {words}." if words else "Neither folder has a scored run.")
+    for where, first, second in found.differences:
+        console.print(f"{where}: A {first} | B {second}", markup=False)
+    if not found.differences:
+        console.print("Nothing else differs: same data, budget, config, source, versions and machine.")
+    for name, side in zip("AB", sides, strict=True):
+        for problem in side.problems:
+            console.print(f"{name}: {problem}", style="yellow", markup=False)
+
+
+def _line(change: Change) -> str:
+    """`mnist/cnn test error, %: A 0.3 ± 0.1 (n=5), B 0.4 ± 0.1 (n=5): +0.1 (-0.1 to +0.3), p 0.2: within noise`."""
+    digits = decimals(change.unit)
+    words = f"{change.task}/{change.variant} {change.condition} {change.metric}{change.unit and ', ' + change.unit}:"
+    sides = [
+        f"{name} {with_interval(side, change.unit)} (n={side.n})" if side.n else f"{name} –"
+        for name, side in zip("AB", (change.a, change.b), strict=True)
+    ]
+    words += f" {', '.join(sides)}:"
+    if change.difference is not None:
+        words += f" {change.difference:+.{digits}f}"
+    if change.low is not None and change.high is not None and change.p_holm is not None:
+        words += f" ({change.low:+.{digits}f} to {change.high:+.{digits}f}), p {change.p_holm:.3g}:"
+    return f"{words} {change.found}{change.why and f' ({change.why})'}"
+
+
+def export_folder(console: Console, where: Path, into: Path | None) -> None:
+    """Write the metrics of a results folder as CSV and Parquet, and its manifests as an RO-Crate."""
+    results: Results = collect(results_folder(where))
+    folder = into or results.folder / "export"
+    with writable(folder):
+        for path in export(results, folder):
+            console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
+    for problem in results.problems:
+        console.print(str(problem), style="yellow", markup=False)

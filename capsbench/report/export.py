@@ -1,0 +1,80 @@
+"""Results that leave: one tidy table of all metrics as CSV and Parquet, and an RO-Crate with manifests."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pandas as pd
+
+from capsbench.files import whole_file
+from capsbench.report.crate import write_crate
+from capsbench.report.results import Results
+
+PROBLEM_COLUMNS = ["kind", "task", "variant", "seed", "condition", "file", "reason"]
+
+
+def export(results: Results, folder: Path) -> list[Path]:
+    """Write metrics.csv, metrics.parquet, left-out.csv and <plan>.crate.zip into `folder`; returns their paths.
+
+    The same results give the same bytes. Runs that do not count are in left-out.csv, with the reason, and nowhere else.
+    """
+    metrics, problems = tidy_metrics(results), left_out(results)
+    paths = [folder / "metrics.csv", folder / "metrics.parquet", folder / "left-out.csv"]
+    _write_csv(paths[0], metrics)
+    _write_parquet(paths[1], metrics)
+    _write_csv(paths[2], problems)
+    crate = folder / f"{results.plan.name.replace('/', '-')}.crate.zip"
+    write_crate(crate, results, [paths[0], paths[2]])
+    return [*paths, crate]
+
+
+def tidy_metrics(results: Results) -> pd.DataFrame:
+    """One row per run x condition x metric of the runs that count, with what the run was and what it was made with."""
+    frame = results.frame.copy()
+    runs = [results.runs[key] for key in zip(frame["task"], frame["variant"], frame["seed"], strict=True)]  # type: ignore[index]
+    manifests = [run.manifest for run in runs]
+    frame.insert(0, "plan", results.plan.name)
+    frame.insert(1, "budget", results.plan.budget)
+    frame["reductions"] = ["; ".join(m.reductions) for m in manifests]
+    frame["parameters"] = pd.array([m.parameters for m in manifests], dtype="Int64")
+    frame["steps"] = pd.array([m.steps for m in manifests], dtype="Int64")
+    frame["seconds"] = pd.array([m.seconds for m in manifests], dtype="Float64")
+    frame["peak_memory_mb"] = pd.array([m.peak_memory_mb for m in manifests], dtype="Float64")
+    frame["device"] = [_text(m.resolved.get("device")) for m in manifests]
+    frame["precision"] = [_text(m.resolved.get("precision")) for m in manifests]
+    frame["gpu"] = [_text(m.machine.get("gpu")) for m in manifests]
+    frame["torch"] = [_text(m.versions.get("torch")) for m in manifests]
+    frame["commit"] = [_text(m.git.commit) for m in manifests]
+    frame["config_digest"] = [_text(m.digests.get("config")) for m in manifests]
+    frame["weights_digest"] = [_text(m.weights) for m in manifests]
+    return frame
+
+
+def left_out(results: Results) -> pd.DataFrame:
+    """Every problem of the results, one row each."""
+    rows = [[getattr(problem, name) for name in PROBLEM_COLUMNS] for problem in results.problems]
+    frame = pd.DataFrame(rows, columns=PROBLEM_COLUMNS)
+    frame["seed"] = frame["seed"].astype("Int64")
+    return frame
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _write_csv(path: Path, frame: pd.DataFrame) -> None:
+    with whole_file(path) as temporary:
+        frame.to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
+
+
+def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """The same table; strings as UTF-8, numbers that may be missing as nullable ones."""
+    texts = frame.select_dtypes(include=["object", "str"]).columns
+    with whole_file(path) as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, about how fastparquet asks it
+        import fastparquet
+
+        fastparquet.write(
+            str(temporary), frame, compression="ZSTD", write_index=False, object_encoding=dict.fromkeys(texts, "utf8")
+        )

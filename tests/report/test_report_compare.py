@@ -1,0 +1,124 @@
+"""Two results folders told apart: identical, moved within noise or beyond it, and what else differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from typer.testing import CliRunner
+
+from capsbench.cli.app import app
+from capsbench.report.collect import collect
+from capsbench.report.compare import Change, compare
+
+
+@pytest.fixture
+def other(healthy: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(healthy, tmp_path / "other"))
+
+
+def score(folder: Path, variant: str, values: list[float], **metrics: Any) -> None:
+    for seed, value in enumerate(values):
+        path = toy.run_folder(folder, "mnist", variant, seed) / "test" / "metrics.json"
+        toy.change_json(path, metrics={"error": {"value": value, "unit": "%"}}, **metrics)
+
+
+def of(a: Path, b: Path, variant: str) -> Change:
+    changes = compare(collect(a), collect(b)).changes
+    return next(c for c in changes if (c.task, c.variant, c.metric) == ("mnist", variant, "error"))
+
+
+def test_a_copy_is_identical(healthy: Path, other: Path) -> None:
+    found = compare(collect(healthy), collect(other))
+    assert {change.found for change in found.changes} == {"identical"}
+    assert found.differences == []
+    assert {change.metric for change in found.changes if change.task == "mnist"} == {"error"}
+    assert len(compare(collect(healthy), collect(other), every_metric=True).changes) > len(found.changes)
+
+
+def test_a_change_is_within_or_beyond_noise_and_signed_from_a_to_b(folder: Path, other: Path) -> None:
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [3.0, 3.1, 3.2])
+    score(folder, "capsnet-r3", [1.0, 2.0, 3.0])
+    score(other, "capsnet-r3", [1.5, 2.0, 3.1])
+    far, near = of(folder, other, "cnn"), of(folder, other, "capsnet-r3")
+    assert (far.found, round(far.difference or 0, 9)) == ("beyond noise", 1.0)
+    assert far.low is not None
+    assert far.p is not None
+    assert far.low > 0.7
+    assert far.p_holm == pytest.approx(2 * far.p)  # two were tested
+    assert near.found == "within noise"
+    assert near.difference == pytest.approx(0.2)
+
+
+def test_noise_is_corrected_for_how_much_was_tested(folder: Path, other: Path) -> None:
+    for variant in toy.TASKS["mnist"]:
+        score(folder, variant, [2.0, 2.1, 2.2])
+        score(other, variant, [2.27, 2.37, 2.48])
+    change = of(folder, other, "cnn")
+    assert change.p is not None
+    assert change.p < 0.05
+    assert change.found == "within noise"
+
+
+def test_one_seed_decides_nothing(folder: Path, other: Path) -> None:
+    for seed in (1, 2):
+        shutil.rmtree(toy.run_folder(other, "mnist", "cnn", seed))
+    score(other, "cnn", [])
+    toy.change_json(
+        toy.run_folder(other, "mnist", "cnn", 0) / "test" / "metrics.json", metrics={"error": {"value": 9, "unit": "%"}}
+    )
+    change = of(folder, other, "cnn")
+    assert (change.found, change.p, change.b.n) == ("too few seeds", None, 1)
+    assert change.difference is not None
+
+
+def test_other_data_are_not_compared(folder: Path, other: Path) -> None:
+    score(other, "cnn", [2.0, 2.0, 2.0], images=500)
+    change = of(folder, other, "cnn")
+    assert (change.found, change.difference) == ("not comparable", None)
+    assert "10,000 images of mnist" in change.why
+    assert "500 images of mnist" in change.why
+
+
+def test_a_cell_of_one_side_is_named(folder: Path, other: Path) -> None:
+    shutil.rmtree(folder / "runs" / "mnist" / "cnn")
+    assert of(folder, other, "cnn").found == "only in B"
+    assert of(other, folder, "cnn").found == "only in A"
+
+
+def test_config_versions_device_and_budget_are_told_apart(folder: Path, other: Path) -> None:
+    toy.change_json(other / "plan.json", budget="short", reductions={"mnist": []})
+    for path in other.glob("runs/mnist/cnn/*/manifest.json"):
+        stored = json.loads(path.read_text())
+        stored["config"]["training"]["batch"] = 64
+        stored["digests"]["training_source"] = "d" * 64
+        stored["resolved"]["device"] = "cuda:0"
+        stored["versions"]["torch"] = "2.12.0"
+        toy.write_json(path, stored)
+    found = {where: sides for where, *sides in compare(collect(folder), collect(other)).differences}
+    assert found["budget"] == ["reduced", "short"]
+    assert found["mnist: reductions"] == ["width 1/8; 3 of 5 seeds", "none"]
+    assert found["mnist/cnn: training.batch"] == ["128", "64"]
+    assert found["mnist/cnn: training source"] == ["c" * 12, "d" * 12]
+    assert found["device"] == ["cpu", "cpu, cuda:0"]
+    assert found["torch"] == ["2.11.0", "2.11.0, 2.12.0"]
+    assert "python" not in found
+
+
+def test_the_terminal_says_it(folder: Path, other: Path, tmp_path: Path) -> None:
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [3.0, 3.1, 3.2])
+    toy.fail(other, "mnist", "capsnet-r1", 1)
+    said = CliRunner().invoke(app, ["compare", str(folder), str(other)])
+    assert said.exit_code == 0
+    assert "mnist/cnn test error, %: A 2.10 ± 0.25 (n=3), B 3.10 ± 0.25 (n=3): +1.00" in said.output
+    assert "beyond noise" in said.output
+    assert "B: mnist/capsnet-r1/seed-1: failed" in said.output
+    nothing = CliRunner().invoke(app, ["compare", str(folder), str(tmp_path)])
+    assert nothing.exit_code != 0
+    assert "plan.json is not there" in str(nothing.exception)

@@ -1,0 +1,125 @@
+"""Results that leave: the same numbers in CSV and Parquet, a crate of what it says, always the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import fastparquet
+import pandas as pd
+import pytest
+import toy
+from typer.testing import CliRunner
+
+from capsbench.cli.app import app
+from capsbench.report import Report
+from capsbench.report.collect import collect
+from capsbench.report.export import export, tidy_metrics
+
+
+@pytest.fixture(scope="module")
+def exported(spoiled: tuple[Path, Report], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    export(collect(spoiled[0]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def crate(exported: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(exported / "toy.crate.zip") as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_csv_has_every_number_that_counts_with_what_made_it(spoiled: tuple[Path, Report], exported: Path) -> None:
+    table = pd.read_csv(exported / "metrics.csv", keep_default_na=False)
+    results = collect(spoiled[0])
+    assert len(table) == len(results.frame)
+    run = table.query("task == 'mnist' and variant == 'cnn' and seed == 1 and metric == 'error'").iloc[0]
+    path = toy.run_folder(spoiled[0], "mnist", "cnn", 1)
+    stored = json.loads((path / "test" / "metrics.json").read_text())["metrics"]["error"]["value"]
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert run["value"] == pytest.approx(stored, rel=1e-9)
+    assert (run["plan"], run["budget"], run["reductions"]) == ("toy", "reduced", "width 1/8")
+    assert (run["steps"], run["torch"], run["device"], run["gpu"]) == (960, "2.11.0", "cpu", "")
+    assert run["weights_digest"] == manifest["weights"]
+    failed = table.query("task == 'mnist' and variant == 'capsnet-r3' and seed == 1")
+    assert failed.empty
+
+
+def test_parquet_is_the_same_table(exported: Path) -> None:
+    csv = pd.read_csv(exported / "metrics.csv", keep_default_na=False)
+    parquet = fastparquet.ParquetFile(str(exported / "metrics.parquet")).to_pandas()
+    assert list(parquet.columns) == list(csv.columns)
+    for column in csv.columns:
+        if pd.api.types.is_numeric_dtype(csv[column]):
+            assert parquet[column].astype(float).to_numpy() == pytest.approx(
+                csv[column].astype(float).to_numpy(), rel=1e-9
+            )
+        else:
+            assert parquet[column].tolist() == csv[column].tolist()
+
+
+def test_what_was_left_out_is_listed(spoiled: tuple[Path, Report], exported: Path) -> None:
+    table = pd.read_csv(exported / "left-out.csv", keep_default_na=False)
+    problems = collect(spoiled[0]).problems
+    assert list(zip(table["kind"], table["reason"], strict=True)) == [(p.kind, p.reason) for p in problems]
+
+
+def test_the_crate_describes_every_file_it_holds(crate: dict[str, bytes]) -> None:
+    graph = {entity["@id"]: entity for entity in json.loads(crate["ro-crate-metadata.json"])["@graph"]}
+    descriptor = graph["ro-crate-metadata.json"]
+    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    assert descriptor["about"] == {"@id": "./"}
+    root = graph["./"]
+    assert {"name", "description", "datePublished", "license"} <= root.keys()
+    parts = {part["@id"] for part in root["hasPart"]}
+    assert parts == set(crate) - {"ro-crate-metadata.json"}
+    for name in parts:
+        assert graph[name]["@type"] == "File"
+        assert graph[name]["sha256"] == hashlib.sha256(crate[name]).hexdigest()
+        assert graph[name]["contentSize"] == str(len(crate[name]))
+    references = [value["@id"] for e in graph.values() for value in e.values() if isinstance(value, dict)]
+    lists = [v["@id"] for e in graph.values() for value in e.values() if isinstance(value, list) for v in value]
+    known = set(graph) | {"https://w3id.org/ro/crate/1.1", "http://schema.org/CompletedActionStatus"}
+    assert set(references + lists) <= known | {"http://schema.org/FailedActionStatus"}
+
+
+def test_the_crate_has_manifests_of_counted_runs_and_nothing_large(crate: dict[str, bytes]) -> None:
+    assert "runs/mnist/cnn/seed-0/manifest.json" in crate
+    assert "runs/mnist/cnn/seed-0/test/metrics.json" in crate
+    assert {"plan.json", "report.html", "metrics.csv", "left-out.csv", "tables/mnist.csv"} <= set(crate)
+    assert not [name for name in crate if name.endswith((".npz", ".safetensors")) or "seed-7" in name]  # 7 is foreign
+    graph = json.loads(crate["ro-crate-metadata.json"])["@graph"]
+    actions = {e["name"]: e for e in graph if e["@type"] == "CreateAction"}
+    assert {"@id": "runs/mnist/cnn/seed-0/test/metrics.json"} in actions["mnist/cnn/seed-0"]["result"]
+    assert actions["mnist/capsnet-r3/seed-1"]["actionStatus"]["@id"].endswith("FailedActionStatus")
+    assert "nan at step 40" in actions["mnist/capsnet-r3/seed-1"]["error"]
+
+
+def test_the_same_results_give_the_same_bytes(spoiled: tuple[Path, Report], exported: Path, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(spoiled[0], tmp_path / "toy"))
+    for path in export(collect(elsewhere), tmp_path / "out"):
+        assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
+
+
+def test_links_do_not_lead_out_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("secret")
+    (folder / "tables").mkdir(exist_ok=True)
+    (folder / "tables" / "linked.csv").symlink_to(tmp_path / "secret.csv")
+    *_, path = export(collect(folder), tmp_path / "out")
+    with zipfile.ZipFile(path) as archive:
+        assert "tables/linked.csv" not in archive.namelist()
+
+
+def test_without_any_run_the_table_is_empty(folder: Path) -> None:
+    shutil.rmtree(folder / "runs")
+    assert tidy_metrics(collect(folder)).empty
+    said = CliRunner().invoke(app, ["export", str(folder)])
+    assert said.exit_code == 0
+    assert "missing" in said.output
+    assert (folder / "export" / "metrics.csv").read_text().count("\n") == 1
+    assert fastparquet.ParquetFile(str(folder / "export" / "metrics.parquet")).to_pandas().empty
