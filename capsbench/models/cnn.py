@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output, linked
+from capsbench.models.patches import PatchConv2d
 from capsbench.plan.variants import CnnSpec
 
 CLASSES = 10
@@ -35,7 +36,7 @@ class Cnn(nn.Module):
         channels, side = 1, image_size
         self.pools = spec.pools or [1] * len(spec.channels)
         for width, kernel, pool in zip(spec.channels, spec.kernels, self.pools, strict=True):
-            self.convolutions.append(nn.Conv2d(channels, width, kernel, padding=spec.padding))
+            self.convolutions.append(PatchConv2d(channels, width, kernel, padding=spec.padding))
             channels = width
             side = (side if spec.padding == "same" else side - kernel + 1) // pool
         widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]
