@@ -37,6 +37,7 @@ def evaluate(trained: Trained) -> list[Condition]:
     arrays: dict[str, dict[str, NDArray[Any]]] = {
         "predictions": {
             "labels": labels.numpy().astype(np.uint8),
+            "predicted": predicted.numpy().astype(np.uint8),
             "scores": predictions.scores.numpy().astype(np.float16),
         },
         "hardest": hardest(digits.images, labels, predictions.scores),

@@ -65,5 +65,6 @@ def _classify(trained: Trained, pairs: PairSet) -> tuple[dict[str, NDArray[Any]]
     if not every_score:
         arrays["top_scores"] = arrays.pop("scores")
     misses = torch.cat(missed)  # [N], 0, 1 or 2 of both digits
+    arrays["missed"] = misses.numpy()
     values = {"error": 100 * (misses > 0).float(), "half_credit_error": 50 * misses.float()}
     return arrays, values, torch.cat(overlaps)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from capsbench.data.batch import DigitSet
 from capsbench.data.mnist import test_images
@@ -57,10 +57,10 @@ def single_error(model: nn.Module, digits: DigitSet) -> float:
 def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
     """The final weights' predictions on every pair, and both accuracies in percent."""
     labels, scores, bases = [], [], []
-    right = dict.fromkeys(RULES, 0)
+    right: dict[str, list[Tensor]] = {name: [] for name in RULES}
     for shown, answer in scored_pairs(model, pairs):
         for name, rule in RULES.items():
-            right[name] += int(rule(answer, shown.labels).sum())
+            right[name].append(rule(answer, shown.labels).to(torch.uint8).cpu())
         labels.append(shown.labels.to(torch.uint8).cpu())
         scores.append(answer.to(torch.float16).cpu())
         bases.append(shown.bases.cpu())
@@ -68,5 +68,6 @@ def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[An
         "labels": torch.cat(labels).numpy(),
         "scores": torch.cat(scores).numpy(),
         "bases": torch.cat(bases).numpy().astype(np.uint16),
+        **{name: torch.cat(parts).numpy() for name, parts in right.items()},
     }
-    return arrays, {name: 100 * count / pairs.size for name, count in right.items()}
+    return arrays, {name: 100 * int(arrays[name].sum()) / pairs.size for name in RULES}

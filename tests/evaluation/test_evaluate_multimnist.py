@@ -125,8 +125,9 @@ def test_the_predictions_name_both_digits_of_each_pair(tmp_path, monkeypatch) ->
     stored = of(Reader(pairs=True), tmp_path, test_images=40).arrays["predictions"]
     assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
         "labels": ((80, 2), np.uint8), "predicted": ((80, 2), np.uint8), "scores": ((80, 10), np.float16),
-        "bases": ((80, 2), np.uint16),
+        "bases": ((80, 2), np.uint16), "missed": ((80,), np.uint8),
     }  # fmt: skip
+    assert not stored["missed"].any()
     assert np.array_equal(DIGITS.test.labels.numpy()[stored["bases"]], stored["labels"])
     assert np.array_equal(np.sort(stored["predicted"]), np.sort(stored["labels"]))
     assert stored["bases"].max() < 40

@@ -56,7 +56,10 @@ def test_the_predictions_say_what_was_scored(tmp_path) -> None:
         stored = condition.arrays["predictions"]
         assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
             "labels": ((80, 2), np.uint8), "scores": ((80, 10), np.float16), "bases": ((80, 2), np.uint16),
+            "top2_accuracy": ((80,), np.uint8), "both_above_half_accuracy": ((80,), np.uint8),
         }  # fmt: skip
+        for name in ("top2_accuracy", "both_above_half_accuracy"):
+            assert 100 * stored[name].mean() == condition.metrics[f"final_{name}"][0]
         assert np.array_equal(DIGITS.test.labels.numpy()[stored["bases"]], stored["labels"])
         assert stored["bases"].max() < 40
         assert np.array_equal(np.sort(np.argsort(stored["scores"], axis=1)[:, -2:]), np.sort(stored["labels"]))
