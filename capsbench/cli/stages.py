@@ -228,7 +228,12 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
         console.print(str(problem), style="yellow", markup=False)
     console.print(f"report: {made.html}")
     if done:
-        files = [made.html, *made.tables, *(path for figure in made.figures for path in (figure.png, figure.pdf))]
+        files = [
+            made.html,
+            made.claims,
+            *made.tables,
+            *(path for figure in made.figures for path in (figure.png, figure.pdf)),
+        ]
         write_json(done, {"numbers": numbers, "files": [path.relative_to(folder).as_posix() for path in files]})
 
 

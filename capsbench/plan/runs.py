@@ -13,7 +13,7 @@ from typing import Any
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.load import load_plan
 from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
-from capsbench.plan.tasks import TaskPlan, TrainingPart
+from capsbench.plan.tasks import Reduction, TaskPlan, TrainingPart
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
@@ -137,12 +137,16 @@ class House:
 
     def reductions(self, cell: Cell) -> list[str]:
         """What this cell does with less than the paper's protocol, in words for the tables."""
-        words = []
+        return [words for _, words in self.reduced(cell)]
+
+    def reduced(self, cell: Cell) -> list[Reduction]:
+        """The same, each with what it means for a claim."""
+        found = []
         if self.dataset == "uci-digits":
-            words.append("UCI digits, not MNIST")
+            found.append(Reduction("experiment", "UCI digits, not MNIST"))
         if cell.width != 1:
             own = f" ({cell.variant})" if cell.variant in cell.options.widths else ""
-            words.append(f"width {_fraction(cell.width)}{own}")
+            found.append(Reduction("experiment", f"width {_fraction(cell.width)}{own}"))
         if self.plan.budget == "reduced":
             training = cell.training
             length = (
@@ -151,10 +155,10 @@ class House:
                 else f"{training.steps:,} steps"
             )
             paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
-            words.append(f"{length}{paper}")
+            found.append(Reduction("training", f"{length}{paper}"))
         if len(cell.seeds) < PAPER_SEEDS:
-            words.append(f"{len(cell.seeds)} of {PAPER_SEEDS} seeds")
-        return words + cell.options.reductions()
+            found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
+        return found + cell.options.reductions()
 
     def task_reductions(self, task: str) -> list[str]:
         """The reductions of any of a task's cells, each once."""
@@ -175,6 +179,7 @@ class House:
             "seeds": list(self.plan.seeds),
             "dataset": dataset,
             "reductions": {task: self.task_reductions(task) for task in tasks},
+            "reduced": {cell.label: [found._asdict() for found in self.reduced(cell)] for cell in self.cells},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "runs": [

@@ -6,7 +6,7 @@ changing one evaluates again and trains nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -18,6 +18,17 @@ Seeds = Annotated[list[Seed], Field(min_length=1)]
 DecayPeriod = Literal["scaled", "published"] | PositiveInt
 
 TEST_DIGITS = 10_000
+
+
+class Reduction(NamedTuple):
+    """What a plan does with less than the protocol, in words, and what that means for a claim.
+
+    `experiment`: another model or another question, which judges no claim. `training`: shorter, which judges no
+    published value. `measuring`: fewer seeds or test images, which widens the interval and no more.
+    """
+
+    kind: Literal["experiment", "training", "measuring"]
+    words: str
 
 
 class TrainingPart(Strict):
@@ -64,15 +75,15 @@ class TaskPlan(Strict):
         """What evaluation measures of a variant, in the order of the table."""
         return self.CONDITIONS
 
-    def reductions(self) -> list[str]:
+    def reductions(self) -> list[Reduction]:
         """What this plan measures with less than the protocol has, in words."""
         words = []
         if self.train_images is not None:
-            words.append(f"{self.train_images:,} training digits")
+            words.append(Reduction("experiment", f"{self.train_images:,} training digits"))
         if self.train_per_class is not None:
-            words.append(f"{self.train_per_class:,} training digits a class")
+            words.append(Reduction("experiment", f"{self.train_per_class:,} training digits a class"))
         if self.test_images is not None and self.test_images < TEST_DIGITS:
-            words.append(f"{self.test_images:,} of {TEST_DIGITS:,} test digits")
+            words.append(Reduction("measuring", f"{self.test_images:,} of {TEST_DIGITS:,} test digits"))
         return words
 
     def unfit(self, spec: Spec) -> str | None:
@@ -120,17 +131,17 @@ class AffnistTask(TaskPlan):
     factor_images: PositiveInt = 10_000  # images at each point of the one-factor curves
     download_official: bool = False  # fetch the official files where they are not; without them the set is synthetic
 
-    def reductions(self) -> list[str]:
+    def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.matched_at != 0.9922:
-            words.append(f"matched at {self.matched_at:.2%} in the place of 99.22%")
+            words.append(Reduction("training", f"matched at {self.matched_at:.2%} in the place of 99.22%"))
         if self.transforms != 32:
-            words.append(f"{self.transforms} of 32 transforms a digit")
+            words.append(Reduction("measuring", f"{self.transforms} of 32 transforms a digit"))
         if self.probe_images != 320_000:
-            words.append(f"matched on {self.probe_images:,} of 320,000 images")
+            words.append(Reduction("measuring", f"matched on {self.probe_images:,} of 320,000 images"))
         if self.held_out != 10_000:
-            words.append(f"{self.held_out:,} of 10,000 held-out digits")
+            words.append(Reduction("measuring", f"{self.held_out:,} of 10,000 held-out digits"))
         return words
 
 
@@ -148,13 +159,13 @@ class MultimnistTask(TaskPlan):
     placement: Literal["paper", "official"] = "paper"
     segmentation_pairs: PositiveInt = 10_000
 
-    def reductions(self) -> list[str]:
+    def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.train_pairs < 60_000_000:
-            words.append(f"{self.train_pairs:,} of 60,000,000 training pairs")
+            words.append(Reduction("training", f"{self.train_pairs:,} of 60,000,000 training pairs"))
         if self.test_pairs < 10_000_000:
-            words.append(f"{self.test_pairs:,} of 10,000,000 test pairs")
+            words.append(Reduction("measuring", f"{self.test_pairs:,} of 10,000,000 test pairs"))
         return words
 
 
@@ -169,11 +180,11 @@ class TwoDigitTask(TaskPlan):
     pairs: PositiveInt = 10_000  # test pairs
     last_epochs: PositiveInt = 5  # the CNN's figure swings between epochs: the mean of the last ones is reported
 
-    def reductions(self) -> list[str]:
+    def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.pairs < 10_000:
-            words.append(f"{self.pairs:,} of 10,000 test pairs")
+            words.append(Reduction("measuring", f"{self.pairs:,} of 10,000 test pairs"))
         return words
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from capsbench.files import whole_file, write_text
 from capsbench.plan import config_folder
+from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
 from capsbench.report.extras import EXTRAS, ExtraTable, extra_tables
 from capsbench.report.figures import DrawnFigure, draw_figures
@@ -15,6 +16,8 @@ from capsbench.report.html import write_html
 from capsbench.report.published import Published, read_published
 from capsbench.report.results import Problem, Results
 from capsbench.report.tables import long_table, write_csv
+from capsbench.report.verdicts import judge, write_claims
+from capsbench.report.verdicts.tables import write_tables as write_claims_tables
 from capsbench.report.wide import wide_table
 
 
@@ -23,6 +26,7 @@ class Report:
     """What was written. `not_drawn` names each figure whose data are not there, with the reason."""
 
     html: Path
+    claims: Path  # claims.json
     tables: list[Path]
     figures: list[DrawnFigure]
     not_drawn: dict[str, str]
@@ -30,25 +34,30 @@ class Report:
     failed: int  # runs whose loss was not finite
 
 
-def build_report(results: Path, published: Path | None = None) -> Report:
+def build_report(results: Path, published: Path | None = None, claims: Path | None = None) -> Report:
     """Write tables/, figures/ and report.html of the folder `results` from whatever runs are finished.
 
     Args:
         results: a plan's folder, with plan.json (docs/results-format.md).
         published: the published figures; config/published.yaml when not given.
+        claims: what is judged; config/claims.yaml when not given.
 
     Raises:
-        ResultsError: plan.json or the published figures are missing or broken. Anything wrong with a run is a problem
-            in the Report instead.
+        ResultsError: plan.json or the published figures are missing or broken. PlanError: the claims are. Anything
+            wrong with a run is a problem in the Report instead.
     """
     found = collect(results)
     figures_of_papers = read_published(published or config_folder() / "published.yaml")
+    found.judged = judge(found, load_claims(claims))
     tables = [path for task in found.plan.tasks for path in _write_tables(found, task, figures_of_papers)]
     tables += _write_extras(found, extra_tables(found))
+    tables += write_claims_tables(results / "tables", found.judged, found)
     figures, not_drawn = draw_figures(found, figures_of_papers, results / "figures")
+    verdicts = results / "claims.json"
+    write_claims(verdicts, found.judged, found, {figure.name for figure in figures})
     html = results / "report.html"
     write_html(html, found, figures_of_papers, figures, not_drawn)
-    return Report(html, tables, figures, not_drawn, found.problems, found.failed)
+    return Report(html, verdicts, tables, figures, not_drawn, found.problems, found.failed)
 
 
 def _write_tables(results: Results, task: str, published: Published) -> list[Path]:

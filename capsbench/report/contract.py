@@ -76,6 +76,13 @@ class PlannedRun(RunName):
     config: str | None = None
 
 
+class Reduced(_File):
+    """What a cell does with less than the protocol: another experiment, a shorter training, or fewer measurements."""
+
+    kind: Literal["experiment", "training", "measuring"]
+    words: str
+
+
 class Plan(_File):
     """plan.json."""
 
@@ -88,6 +95,7 @@ class Plan(_File):
     seeds: list[int]
     dataset: Dataset
     reductions: dict[str, list[str]] = {}
+    reduced: dict[str, list[Reduced]] = {}  # task/variant -> what it reduces
     tasks: dict[str, list[str]]
     titles: dict[str, str] = {}
     runs: list[PlannedRun]

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Literal
 
-from capsbench.report.wide import WideRow, WideTable
+from capsbench.report.wide import Column, WideRow, WideTable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,6 +49,7 @@ LATEX_SPECIAL = {
     "’": "'",
     "λ": r"$\lambda$",
 }
+LEFT = ("name", "condition", "text")  # kinds of columns that stand on the left
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
 
@@ -78,10 +79,10 @@ def markdown_text(text: str) -> str:
 def to_markdown(table: WideTable) -> str:
     """The table and its caption as Markdown. A variant is shown by its title and, where that differs, its name."""
     head = [markdown_text(column.label) for column in table.columns]
-    rule = [":--" if column.kind in ("name", "condition") else "--:" for column in table.columns]
+    rule = [":--" if column.kind in LEFT else "--:" for column in table.columns]
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |"]
     for row in table.rows:
-        texts = [markdown_text(entry.text) for entry in row.entries]
+        texts = [f"**{markdown_text(e.text)}**" if e.bold else markdown_text(e.text) for e in row.entries]
         if row.variant != row.entries[0].text:
             texts[0] += f" · {markdown_text(row.variant)}"
         lines.append(f"| {' | '.join(texts)} |")
@@ -89,13 +90,18 @@ def to_markdown(table: WideTable) -> str:
     return "\n".join([f"**{title}** {' '.join(rest)}", "", *lines, ""])
 
 
-def to_latex(table: WideTable) -> str:
-    """The table with its caption as LaTeX (booktabs): a document by itself, a table where it is \\input."""
-    align = "".join("l" if column.kind in ("name", "condition") else "r" for column in table.columns)
+def to_latex(*tables: WideTable) -> str:
+    """Tables with their captions as LaTeX (booktabs): a document by themselves, tables where they are \\input."""
+    return LATEX_HEAD + "\n".join(_latex_table(table) for table in tables) + "\n" + LATEX_TAIL
+
+
+def _latex_table(table: WideTable) -> str:
+    texts = [column.kind for column in table.columns].count("text")
+    align = "".join(_latex_column(column, texts) for column in table.columns)
     head = [latex_text(column.label) for column in table.columns]
     lines = [
         r"\begin{table}",
-        r"\centering\small",
+        r"\centering\footnotesize\sloppy" if texts else r"\centering\small",
         rf"\caption{{{latex_text(' '.join(table.caption))}}}",
         rf"\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', table.task)}}}",
         rf"\begin{{tabular}}{{{align}}}",
@@ -107,11 +113,20 @@ def to_latex(table: WideTable) -> str:
         r"\end{tabular}",
         r"\end{table}",
     ]
-    return LATEX_HEAD + "\n".join(lines) + "\n" + LATEX_TAIL
+    return "\n".join(lines)
+
+
+def _latex_column(column: Column, texts: int) -> str:
+    """Sentences share half of a landscape page and wrap."""
+    if column.kind == "text":
+        return rf"p{{{140 // texts}mm}}"
+    return "l" if column.kind in LEFT else "r"
 
 
 def _latex_row(row: WideRow) -> str:
-    return " & ".join(latex_text(entry.text) for entry in row.entries) + r" \\"
+    texts = [latex_text(entry.text) for entry in row.entries]
+    shown = [rf"\textbf{{{text}}}" if entry.bold else text for text, entry in zip(texts, row.entries, strict=True)]
+    return " & ".join(shown) + r" \\"
 
 
 def to_terminal(table: WideTable, width: int = 100) -> str:
@@ -149,7 +164,7 @@ def _rich_table(table: WideTable, dropped: list[int]) -> Table:
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for k in kept:
         column = table.columns[k]
-        justify: Literal["left", "right"] = "left" if column.kind in ("name", "condition") else "right"
+        justify: Literal["left", "right"] = "left" if column.kind in LEFT else "right"
         shown.add_column(Text(one_line(column.label)), justify=justify)
     for row in table.rows:
         shown.add_row(*(Text(one_line(row.entries[k].text)) for k in kept))

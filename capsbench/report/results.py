@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
 from capsbench.report.contract import Manifest, Metrics, Plan, RunKey
+
+if TYPE_CHECKING:
+    from capsbench.report.verdicts import Judged
 
 Kind = Literal[
     "failed", "not matched", "missing", "unreadable", "duplicated", "foreign", "undefined", "mixed", "not drawn"
@@ -76,6 +79,7 @@ class Results:
     frame: pd.DataFrame
     problems: list[Problem]
     apart: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
+    judged: Judged | None = None  # the claims, once they are judged
 
     def problem(self, kind: Kind, path: Path, key: RunKey, reason: str, condition: str | None = None) -> None:
         """Add a problem with the file `path`, once."""

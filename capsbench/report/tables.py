@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -26,6 +27,7 @@ class Metric:
     label: str
     unit: str
     headline: bool = True  # every model has it, so a variant without a finished run has an empty row of it
+    better: Literal["less", "greater"] | None = None  # which is better; None: nothing is best, so nothing is bold
 
 
 @dataclass(frozen=True)
@@ -38,31 +40,36 @@ class TableSpec:
     main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
 
 
-def _drawn(name: str, label: str) -> Metric:
+def _drawn(name: str, label: str, better: Literal["greater"] | None = None) -> Metric:
     """How well a decoder draws each digit alone: only models with a decoder have it."""
-    return Metric(name, label, "", headline=False)
+    return Metric(name, label, "", headline=False, better=better)
 
 
 SPECS = {
     spec.task: spec
     for spec in (
-        TableSpec("mnist", "Test error on {badge}, last epoch", ("test",), (Metric("error", "error", "%"),)),
+        TableSpec(
+            "mnist",
+            "Test error on {badge}, last epoch",
+            ("test",),
+            (Metric("error", "error", "%", better="less"),),
+        ),
         TableSpec(
             "affnist",
             "Accuracy under affine transforms that training never showed",
             ("matched", "converged"),
-            (Metric("accuracy", "accuracy", "%"),),
+            (Metric("accuracy", "accuracy", "%", better="greater"),),
         ),
         TableSpec(
             "multimnist",
             "Two overlapping digits: classification and segmentation",
             ("test",),
             (
-                Metric("error", "error", "%"),
-                Metric("half_credit_error", "half-credit error", "%"),
-                _drawn("ssim_true", "SSIM"),
+                Metric("error", "error", "%", better="less"),
+                Metric("half_credit_error", "half-credit error", "%", better="less"),
+                _drawn("ssim_true", "SSIM", better="greater"),
                 _drawn("baseline_ssim", "SSIM, copy"),
-                _drawn("iou_true", "IoU"),
+                _drawn("iou_true", "IoU", better="greater"),
                 _drawn("baseline_iou", "IoU, copy"),
             ),
         ),
@@ -71,8 +78,8 @@ SPECS = {
             "Trained on single digits, tested on two",
             ("56x28", "28x56"),
             (
-                Metric("top2_accuracy", "top-2 accuracy", "%"),
-                Metric("both_above_half_accuracy", "and both above 0.5", "%"),
+                Metric("top2_accuracy", "top-2 accuracy", "%", better="greater"),
+                Metric("both_above_half_accuracy", "and both above 0.5", "%", better="greater"),
             ),
         ),
     )

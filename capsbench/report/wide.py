@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from capsbench.report.best import certainly_best
 from capsbench.report.captions import table_caption
-from capsbench.report.published import Published
+from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
 from capsbench.report.tables import Row, TableSpec, long_table, spec_for
@@ -19,15 +20,16 @@ class Column:
     """A heading and what stands under it."""
 
     label: str
-    kind: Literal["name", "condition", "value", "paper", "count"]
+    kind: Literal["name", "condition", "value", "paper", "count", "text"]  # text: sentences, which wrap
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One place in the table: its text, and what it is sorted by (None sorts last)."""
+    """One place in the table: its text, what it is sorted by (None sorts last), whether it is certainly the best."""
 
     text: str
     sort: float | str | None = None
+    bold: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,17 +97,29 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     places: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
+    best = certainly_best(results, task)
     wide = [
-        WideRow(variant, condition, _entries(found, variant, condition if several else None, spec, columns, results))
+        WideRow(
+            variant, condition, _entries(found, variant, condition if several else None, spec, columns, results, best)
+        )
         for (variant, condition), found in places.items()
     ]
-    return WideTable(task, columns, wide, table_caption(results, task, published))
+    caption = table_caption(results, task, published)
+    if best:
+        caption.append("Bold: the best of its column, certainly (Welch's t over seeds, Holm over the table).")
+    return WideTable(task, columns, wide, caption)
 
 
 def _entries(
-    found: dict[str, Row], variant: str, condition: str | None, spec: TableSpec, columns: list[Column], results: Results
+    found: dict[str, Row],
+    variant: str,
+    condition: str | None,
+    spec: TableSpec,
+    columns: list[Column],
+    results: Results,
+    best: set[Cell],
 ) -> list[Entry]:
-    """The entries of one row, in the order of `columns`; `found` holds its metrics."""
+    """The entries of one row, in the order of `columns`; `found` holds its metrics, `best` the cells that are bold."""
     title = results.plan.title(variant)
     entries = [Entry(title, title)] + ([Entry(condition, condition)] if condition is not None else [])
     most = max((row.summary.n for row in found.values()), default=0)
@@ -117,7 +131,8 @@ def _entries(
             text = NOTHING if row is None else with_interval(row.summary, row.unit)
             if row is not None and 0 < row.summary.n < most:
                 text += f" (n = {row.summary.n})"
-            entries.append(Entry(text, row.summary.mean if row is not None else None))
+            mean = row.summary.mean if row is not None else None
+            entries.append(Entry(text, mean, row is not None and row.cell in best))
         elif column.kind == "paper":
             entries.append(Entry(paper_words(row), row.paper) if row is not None else Entry(NOTHING))
     failed = max((row.n_failed for row in found.values()), default=0)

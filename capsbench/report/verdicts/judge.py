@@ -1,0 +1,223 @@
+"""The rules of verdicts: from a claim's cells to reproduced, not reproduced, undecided or not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capsbench.plan.claims import Claim, Claims
+from capsbench.report.captions import counted
+from capsbench.report.results import Results
+from capsbench.report.statistics import (
+    CONFIDENCE,
+    Estimate,
+    ThreeTrials,
+    crossed,
+    difference,
+    disagreements,
+    holm,
+    one_sample,
+    paired,
+    seeds_to_decide,
+    three_trials,
+)
+from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError
+from capsbench.report.verdicts.judged import Judged, Judgement
+from capsbench.report.verdicts.sides import Side, reductions, sides_of, why_not_run
+from capsbench.report.verdicts.words import few_seeds, needed, number, span
+
+ALPHA = 1 - CONFIDENCE
+SIGNS = {"less": -1, "greater": 1}
+
+
+def judge(results: Results, claims: Claims) -> Judged:
+    """Judge every claim. Nothing is drawn at random but with a fixed seed, so the same results give the same verdicts.
+
+    Predictions that cannot be read become problems of `results`, and their claims are `not run`.
+    """
+    reader = AnswerReader(results)
+    judgements = [_measured(results, claim, reader) for claim in claims.claims]
+    for family in claims.families:
+        _correct([j for j in judgements if j.claim.family == family and j.claim.kind != "value"])
+    for judgement in judgements:
+        if judgement.estimate is not None:
+            RULES[judgement.claim.kind](judgement)
+            judgement.why += _caveats(results, judgement)
+    return Judged(claims, judgements, _edited(results, claims))
+
+
+def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement:
+    """The claim with its estimate and p; without them where it is not run or has too few seeds."""
+    judgement = Judgement(claim, sides_of(results, claim))
+    if (reason := why_not_run(results, claim, judgement.sides)) is not None:
+        judgement.why = f"{reason}."
+        return judgement
+    sides = judgement.sides
+    try:
+        judgement.estimate = _estimate(claim, sides, reader)
+        if claim.test == "crossed":
+            judgement.mcnemar = _mcnemar(sides, reader)
+    except NoAnswersError as reason:
+        judgement.estimate, judgement.why = None, f"{reason}."
+        return judgement
+    if judgement.estimate is None:
+        judgement.verdict = "undecided"
+        judgement.why = "One seed has no spread: every cell needs at least 2 seeds, and should have 5."
+        return judgement
+    judgement.welch = difference(sides[0].values, sides[1].values) if claim.baseline else None
+    if claim.kind == "direction":
+        judgement.p = judgement.estimate.p()
+        judgement.trials = _three_trials(claim, sides)
+    elif claim.kind == "no_difference":
+        assert claim.delta is not None  # the claim's own check
+        judgement.p = judgement.estimate.p_equivalent(claim.delta)
+    return judgement
+
+
+def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate | None:
+    """By the claim's test; None with fewer than two seeds. Raises NoAnswersError."""
+    if min(len(side.values) for side in sides) < 2:
+        return None
+    if claim.test == "student":
+        constant = claim.expected if claim.kind == "direction" else None
+        return one_sample(sides[0].values, constant or 0.0)
+    if claim.test == "paired":
+        return paired(*_same_runs(sides))
+    if claim.test == "welch":
+        return difference(sides[0].values, sides[1].values)
+    return crossed(reader.scored(sides[0]), reader.scored(sides[1]))
+
+
+def _same_runs(sides: list[Side]) -> tuple[list[float], list[float]]:
+    """Two metrics of the runs that have both, by seed."""
+    first, second = ({run.key.seed: value for run, value in zip(s.runs, s.values, strict=True)} for s in sides)
+    both = sorted(first.keys() & second.keys())
+    return [first[seed] for seed in both], [second[seed] for seed in both]
+
+
+def _mcnemar(sides: list[Side], reader: AnswerReader) -> list[dict[str, Any]]:
+    """McNemar's counts of every seed that both cells have."""
+    first, second = (reader.right(side) for side in sides)
+    found = []
+    for seed in sorted(first.keys() & second.keys()):
+        claimed, baseline, p = disagreements(first[seed], second[seed], independent=sides[0].task == "mnist")
+        found.append({"seed": seed, "only_claimed": claimed, "only_baseline": baseline, "p": p})
+    return found
+
+
+def _three_trials(claim: Claim, sides: list[Side]) -> ThreeTrials | None:
+    sign = SIGNS[claim.direction or "less"]
+    if claim.test == "paired":
+        differences = [a - b for a, b in zip(*_same_runs(sides), strict=True)]
+        return three_trials(differences, 0.0, sign)
+    other = sides[1].values if claim.baseline else float(claim.expected or 0)
+    return three_trials(sides[0].values, other, sign)
+
+
+def _correct(family: list[Judgement]) -> None:
+    """Holm over the declared family: what is not run counts with p = 1, lest a verdict turn when it is run."""
+    found = [1.0 if judgement.p is None else judgement.p for judgement in family]
+    adjusted = holm(found)
+    order = sorted(range(len(family)), key=found.__getitem__)
+    for rank, k in enumerate(order):
+        judgement = family[k]
+        if judgement.p is None or judgement.estimate is None:
+            continue
+        judgement.p_holm = adjusted[k]
+        judgement.level = ALPHA / (len(family) - rank)
+        if judgement.claim.kind == "direction":
+            # the level at which the interval excludes 0 exactly where p_holm is under ALPHA, also behind a larger p
+            shown = min(judgement.level, ALPHA * judgement.p / adjusted[k]) if judgement.p > 0 else judgement.level
+            judgement.adjusted = judgement.estimate.interval(1 - shown)
+
+
+# ---- one rule a kind -----------------------------------------------------------------------------------------------
+
+
+def _value(judgement: Judgement) -> None:
+    """Inside expected +- delta: reproduced; disjoint from it: not reproduced."""
+    claim, estimate = judgement.claim, judgement.estimate
+    assert estimate is not None and claim.expected is not None and claim.delta is not None  # noqa: PT018
+    unit = judgement.sides[0].unit
+    low, high = estimate.interval()
+    bounds = claim.expected - claim.delta, claim.expected + claim.delta
+    said = f"the claimed {number(claim.expected)} ± {number(claim.delta)} {unit}"
+    ours = f"Our 95 % interval, {span(low, high, unit)},"
+    if bounds[0] <= low and high <= bounds[1]:
+        judgement.verdict, judgement.why = "reproduced", f"{ours} lies inside {said}"
+    elif high < bounds[0] or low > bounds[1]:
+        judgement.verdict, judgement.why = "not reproduced", f"{ours} lies outside {said}"
+    else:
+        room = abs(abs(estimate.value - claim.expected) - claim.delta)
+        _undecided(judgement, f"{ours} reaches over a bound of {said}", room, ALPHA, sides=2)
+
+
+def _direction(judgement: Judgement) -> None:
+    """The Holm-adjusted interval excludes 0: reproduced on the claimed side, not reproduced on the other."""
+    claim, estimate = judgement.claim, judgement.estimate
+    assert estimate is not None and judgement.adjusted is not None and judgement.p_holm is not None  # noqa: PT018
+    unit = judgement.sides[0].unit
+    sign = SIGNS[claim.direction or "less"]
+    interval = span(*judgement.adjusted, unit)
+    ours = f"The difference is {number(estimate.value)} {unit}; its Holm-adjusted interval, {interval},"
+    if judgement.p_holm < ALPHA:
+        right = sign * estimate.value > 0
+        judgement.verdict = "reproduced" if right else "not reproduced"
+        judgement.why = f"{ours} excludes 0 on the {'claimed' if right else 'other'} side"
+    else:
+        _undecided(judgement, f"{ours} holds 0", abs(estimate.value), judgement.level, sides=2)
+
+
+def _no_difference(judgement: Judgement) -> None:
+    """Both one-sided tests: reproduced; the 95 % interval beyond the margin: not reproduced. Never by a large p."""
+    claim, estimate = judgement.claim, judgement.estimate
+    assert estimate is not None and claim.delta is not None and judgement.p_holm is not None  # noqa: PT018
+    unit = judgement.sides[0].unit
+    low, high = estimate.interval()
+    margin = f"the margin of ± {number(claim.delta)} {unit}"
+    ours = f"The difference is {number(estimate.value)} {unit}, its 95 % interval {span(low, high, unit)}"
+    inside = claim.delta - abs(estimate.value)
+    if judgement.p_holm < ALPHA:
+        judgement.verdict, judgement.why = "reproduced", f"{ours}: both one-sided tests put it inside {margin}"
+    elif low > claim.delta or high < -claim.delta:
+        judgement.verdict, judgement.why = "not reproduced", f"{ours}: it lies beyond {margin}"
+    else:
+        level, tails = (judgement.level, 1) if inside > 0 else (ALPHA, 2)
+        _undecided(judgement, f"{ours}: equivalence within {margin} is not shown", abs(inside), level, tails)
+
+
+RULES: dict[str, Callable[[Judgement], None]] = {
+    "value": _value,
+    "direction": _direction,
+    "no_difference": _no_difference,
+}
+
+
+def _undecided(judgement: Judgement, why: str, room: float, level: float, sides: int) -> None:
+    assert judgement.estimate is not None  # rules are asked where there is one
+    judgement.verdict = "undecided"
+    judgement.seeds_needed = seeds_to_decide(judgement.estimate, room, level, sides)
+    judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
+
+
+def _caveats(results: Results, judgement: Judgement) -> str:
+    """What must be said beside a verdict, and the full stop."""
+    shorter = dict.fromkeys(
+        reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "training"
+    )
+    words = few_seeds(judgement.n) + (f", after a reduced training ({', '.join(shorter)})" if shorter else "")
+    failed = sum(side.failed for side in judgement.sides)
+    return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
+
+
+def _edited(results: Results, claims: Claims) -> str | None:
+    """Whether runs were trained when the claims said something else, as a sentence."""
+    digests = [run.manifest.digests.get("claims") for run in results.runs.values()]
+    other = sum(digest not in (None, claims.digest) for digest in digests)
+    unsaid = digests.count(None)
+    words = [
+        f"{counted(other, 'run')} of {len(digests)} trained before the claims were last edited" if other else "",
+        f"{counted(unsaid, 'run')} of {len(digests)} trained without a record of the claims" if unsaid else "",
+    ]
+    found = "; ".join(word for word in words if word)
+    return f"{found[0].upper()}{found[1:]} (the claims' digest is {claims.digest[:10]} now)." if found else None

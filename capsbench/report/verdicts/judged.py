@@ -1,0 +1,129 @@
+"""What became of every claim, and its file claims.json (docs/results-format.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from capsbench.files import write_json
+from capsbench.plan.claims import Claim, Claims
+from capsbench.report.results import Results
+from capsbench.report.statistics import CONFIDENCE, Estimate, ThreeTrials
+from capsbench.report.verdicts.sides import Side
+
+Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", "not run")
+FIGURES = {  # that show a task's numbers, besides figure `claims`
+    "mnist": ["mnist_error"],
+    "affnist": ["affnist_accuracy", "affnist_curves"],
+    "multimnist": ["multimnist_error", "multimnist_pictures"],
+    "two_digit": ["two_digit_accuracy"],
+}
+
+
+@dataclass
+class Judgement:
+    """One claim and what became of it. What cannot be had is None."""
+
+    claim: Claim
+    sides: list[Side]  # the claimed cell first; empty for a claim that the suite has no experiment for
+    verdict: Verdict = "not run"
+    why: str = ""
+    estimate: Estimate | None = None  # our mean (value), or claimed less baseline
+    welch: Estimate | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    level: float = 1 - CONFIDENCE  # of Holm's step, where the family is corrected
+    adjusted: tuple[float, float] | None = None  # the interval at that level
+    seeds_needed: int | None = None
+    trials: ThreeTrials | None = None
+    mcnemar: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def n(self) -> int:
+        """The smaller number of seeds of the cells."""
+        return min((len(side.values) for side in self.sides), default=0)
+
+    def as_json(self, results: Results, drawn: Collection[str]) -> dict[str, Any]:
+        """An entry of claims.json; `drawn` are the figures that there are."""
+        claim, estimate = self.claim, self.estimate
+        low, high = estimate.interval() if estimate else (None, None)
+        task = self.sides[0].task if self.sides else None
+        labels = {f"{side.task}/{side.variant}": None for side in self.sides}
+        reduced = [found.words for label in labels for found in results.plan.reduced.get(label, [])]
+        judged = self.verdict != "not run"
+        return {
+            "id": claim.id,
+            "sentence": claim.sentence,
+            "source": claim.source,
+            "kind": claim.kind,
+            "family": claim.family,
+            "test": claim.test,
+            "direction": claim.direction,
+            "verdict": self.verdict,
+            "why": self.why,
+            "metric": claim.metric,
+            "unit": next((side.unit for side in self.sides if side.values), None),
+            "condition": claim.condition,
+            "dataset": next(({"name": s.dataset, "badge": s.badge} for s in self.sides if s.dataset), None),
+            "budget": results.plan.budget,
+            "reductions": list(dict.fromkeys(reduced)),
+            "effect": estimate.value if estimate else None,
+            "ci_low": low,
+            "ci_high": high,
+            "p": self.p,
+            "p_holm": self.p_holm,
+            "adjusted_low": self.adjusted[0] if self.adjusted else None,
+            "adjusted_high": self.adjusted[1] if self.adjusted else None,
+            "n": self.n,
+            "seeds_needed": self.seeds_needed,
+            "paper": claim.expected,
+            "delta": claim.delta,
+            "welch": _short(self.welch),
+            "three_trials": self.trials._asdict() if self.trials else None,
+            "mcnemar": self.mcnemar,
+            "cells": [side.as_json(results) for side in self.sides],
+            "tables": [task] if task and any(side.values for side in self.sides) else [],
+            "figures": [name for name in FIGURES.get(task or "", []) if name in drawn] if judged else [],
+        }
+
+
+def _short(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    low, high = estimate.interval(CONFIDENCE)
+    return {"effect": estimate.value, "ci_low": low, "ci_high": high, "p": estimate.p()}
+
+
+@dataclass
+class Judged:
+    """Every claim, in the order of the claims file. `edited` says if runs were trained under other claims."""
+
+    claims: Claims
+    judgements: list[Judgement]
+    edited: str | None
+
+    def counts(self) -> dict[str, int]:
+        """How many claims have each verdict."""
+        found = Counter(judgement.verdict for judgement in self.judgements)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def write_claims(path: Path, judged: Judged, results: Results, drawn: Collection[str]) -> None:
+    """Write claims.json in one piece; `drawn` are the names of the figures that there are."""
+    write_json(
+        path,
+        {
+            "schema": 1,
+            "plan": results.plan.name,
+            "budget": results.plan.budget,
+            "digest": judged.claims.digest,
+            "edited": judged.edited,
+            "families": judged.claims.families,
+            "counts": judged.counts(),
+            "claims": [judgement.as_json(results, drawn) for judgement in judged.judgements],
+        },
+    )

@@ -1,0 +1,131 @@
+"""The cells that a claim speaks of, as the results have them; and why it cannot be judged by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from capsbench.plan.claims import PARAMETERS, Claim
+from capsbench.report.captions import listing
+from capsbench.report.contract import Reduced
+from capsbench.report.results import Results, Run
+from capsbench.report.statistics import summarise
+
+SUBSTITUTE = "uci-digits"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One metric of one cell: a value a run, by seed."""
+
+    role: str  # claimed or baseline
+    task: str
+    variant: str
+    condition: str | None
+    metric: str
+    runs: list[Run]  # those that have the metric
+    values: list[float]
+    unit: str
+    dataset: str | None  # on which they were scored
+    badge: str | None
+    failed: int  # runs that failed or were not matched
+
+    def as_json(self, results: Results) -> dict[str, Any]:
+        """An entry of claims.json's `cells`."""
+        found = summarise(self.values)
+        return {
+            "role": self.role,
+            "task": self.task,
+            "variant": self.variant,
+            "title": results.plan.title(self.variant),
+            "metric": self.metric,
+            "n": found.n,
+            "n_failed": self.failed,
+            "mean": found.mean,
+            "sd": found.sd,
+            "ci_low": found.low,
+            "ci_high": found.high,
+            "runs": [run.folder.relative_to(results.folder).as_posix() for run in self.runs],
+        }
+
+
+def sides_of(results: Results, claim: Claim) -> list[Side]:
+    """The claimed cell and, if there is one, the baseline (another cell, or another metric of the same)."""
+    if claim.metric is None:
+        return []
+    names = claim.sides()
+    sides = [_side(results, claim, "claimed", *names[0], claim.metric)]
+    if claim.baseline_metric is not None:
+        sides.append(_side(results, claim, "baseline", *names[0], claim.baseline_metric))
+    elif len(names) > 1:
+        sides.append(_side(results, claim, "baseline", *names[1], claim.metric))
+    return sides
+
+
+def _side(results: Results, claim: Claim, role: str, task: str, variant: str, metric: str) -> Side:
+    condition = claim.condition
+    runs, values, unit = [], [], "%"
+    dataset = badge = None
+    for run in results.done(task, variant) if task in results.plan.tasks else []:
+        value: float | None
+        scored = run.metrics.get(condition or "")
+        if metric == PARAMETERS:
+            value, unit = run.manifest.parameters, "parameters"
+            dataset, badge = run.manifest.dataset.name, run.manifest.dataset.badge
+        elif scored is None or scored.status != "done" or metric not in scored.metrics:
+            continue
+        else:
+            value, unit = scored.metrics[metric].value, scored.metrics[metric].unit
+            dataset, badge = scored.dataset.name, scored.dataset.badge
+        if value is not None:
+            runs.append(run)
+            values.append(float(value))
+    failed = results.count("failed", task, variant)
+    failed += results.count("not matched", task, variant, condition) if condition else 0
+    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed)
+
+
+def reductions(results: Results, side: Side) -> list[Reduced]:
+    """What a cell does with less than the protocol. Where plan.json does not say it by cell, all counts as one kind."""
+    if results.plan.reduced or side.task not in results.plan.reductions:
+        return results.plan.reduced.get(f"{side.task}/{side.variant}", [])
+    return [Reduced(kind="experiment", words=words) for words in results.plan.reductions[side.task]]
+
+
+def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> str | None:
+    """Why a claim is not judged by these results, as a sentence without its full stop; None if it is."""
+    if claim.untested is not None:
+        return f"not tested here: {claim.untested}"
+    plan = results.plan
+    if missing := [f"{s.task}/{s.variant}" for s in sides if s.variant not in plan.tasks.get(s.task, [])]:
+        return f"this plan has no cell {listing(dict.fromkeys(missing))}"
+    if reason := _other_data(results, claim, sides):
+        return reason
+    found = [reduced for side in sides for reduced in reductions(results, side)]
+    if other := dict.fromkeys(r.words for r in found if r.kind == "experiment"):
+        return f"reduced protocol: {', '.join(other)} is another experiment than the claim's"
+    if claim.kind == "value" and claim.metric != PARAMETERS:
+        shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
+        if shorter or plan.budget == "reduced":
+            return f"reduced protocol: {', '.join(shorter) or 'budget reduced'}, which judges no published value"
+    if empty := [side for side in sides if not side.values]:
+        side = empty[0]
+        planned = sum((run.task, run.variant) == (side.task, side.variant) for run in plan.runs)
+        lost = f", {side.failed} failed or not matched" if side.failed else ""
+        return f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
+    return None
+
+
+def _other_data(results: Results, claim: Claim, sides: list[Side]) -> str | None:
+    """Why the data are not the claim's."""
+    plan = results.plan
+    wanted = "mnist" if claim.data in ("affnist", "affnist-synth") else claim.data
+    if plan.dataset.name != wanted:
+        kind = "substitute data" if plan.dataset.name == SUBSTITUTE else "other data"
+        return f"{kind}: this plan has {plan.dataset.badge}, the claim is about {wanted}"
+    scored = {side.dataset for side in sides if side.dataset}
+    if claim.metric == PARAMETERS or scored <= {claim.data}:
+        return None
+    if claim.data == "affnist":
+        return f"official data missing: scored on {listing(sorted(scored))}"
+    return f"other data: scored on {listing(sorted(scored))}, the claim is about {claim.data}"

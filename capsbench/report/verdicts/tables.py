@@ -1,0 +1,104 @@
+"""Claims and verdicts as tables/claims.{csv,md,tex}: one readable table a family, one CSV of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from capsbench.files import whole_file, write_text
+from capsbench.report.captions import budget_words, counted, listing
+from capsbench.report.formats import to_latex, to_markdown
+from capsbench.report.results import Results
+from capsbench.report.verdicts.judged import Judged, Judgement
+from capsbench.report.verdicts.words import number
+from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable
+
+CSV_COLUMNS = [
+    "id", "family", "kind", "sentence", "source", "verdict", "why", "dataset", "budget", "condition", "metric", "unit",
+    "claimed", "baseline", "n", "effect", "ci_low", "ci_high", "p", "p_holm", "adjusted_low", "adjusted_high", "paper",
+    "delta", "seeds_needed", "three_trials",
+]  # fmt: skip
+COLUMNS = [
+    Column("claim", "text"), Column("verdict", "name"), Column("ours", "value"), Column("claimed", "paper"),
+    Column("p (Holm)", "value"), Column("n", "count"), Column("why", "text"),
+]  # fmt: skip
+
+
+def write_tables(folder: Path, judged: Judged, results: Results) -> list[Path]:
+    """Write claims.csv, claims.md and claims.tex into `folder`; returns their paths."""
+    paths = [folder / f"claims.{ending}" for ending in ("csv", "md", "tex")]
+    tables = [_table(judged, results, family) for family in judged.claims.families]
+    with whole_file(paths[0]) as temporary:
+        csv_frame(judged, results).to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
+    write_text(paths[1], f"{headline(judged)}\n\n" + "\n".join(to_markdown(table) for table in tables))
+    write_text(paths[2], to_latex(*tables))
+    return paths
+
+
+def headline(judged: Judged) -> str:
+    """`107 claims: 9 reproduced, ...`, and whether the claims were edited after runs were trained."""
+    counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
+    return f"{counted(len(judged.judgements), 'claim')}: {counts}." + (f" {judged.edited}" if judged.edited else "")
+
+
+def csv_frame(judged: Judged, results: Results) -> pd.DataFrame:
+    """One row a claim with the columns CSV_COLUMNS; what cannot be had is an empty cell."""
+    rows = []
+    for judgement in judged.judgements:
+        said = judgement.as_json(results, ())
+        cells = {cell["role"]: f"{cell['task']}/{cell['variant']}" for cell in said["cells"]}
+        trials = said["three_trials"]["share"] if said["three_trials"] else None
+        badge = said["dataset"]["badge"] if said["dataset"] else None
+        rows.append({**said, **cells, "dataset": badge, "three_trials": trials})
+    frame = pd.DataFrame(rows)
+    return frame.reindex(columns=CSV_COLUMNS)
+
+
+def _table(judged: Judged, results: Results, family: str) -> WideTable:
+    found = [judgement for judgement in judged.judgements if judgement.claim.family == family]
+    data = list(dict.fromkeys(side.badge for judgement in found for side in judgement.sides if side.badge))
+    caption = [f"{judged.claims.families[family]}."]
+    caption += [f"Data: {listing(data)}."] if data else []
+    caption += [f"Budget: {budget_words(results)}.", "Ours: with its 95 % interval."]
+    tested = sum(judgement.claim.kind != "value" for judgement in found)
+    if any(judgement.p is not None for judgement in found):
+        caption.append(f"Holm over the {counted(tested, 'claim')} of the family, run or not.")
+    return WideTable(f"claims-{family}", COLUMNS, [_row(judgement) for judgement in found], caption)
+
+
+def _row(judgement: Judgement) -> WideRow:
+    claim = judgement.claim
+    p = judgement.p_holm
+    entries = [
+        Entry(claim.sentence, claim.sentence),
+        Entry(judgement.verdict, judgement.verdict),
+        Entry(ours(judgement), judgement.estimate.value if judgement.estimate else None),
+        Entry(claimed(judgement), claim.expected),
+        Entry(NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}", p),
+        Entry(str(judgement.n), judgement.n),
+        Entry(judgement.why, judgement.why),
+    ]
+    return WideRow(claim.sentence, claim.condition or "", entries)
+
+
+def ours(judgement: Judgement) -> str:
+    """`-0.04 (-0.09 to 0.01) %`."""
+    if judgement.estimate is None:
+        return NOTHING
+    low, high = judgement.estimate.interval()
+    return f"{number(judgement.estimate.value)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
+
+
+def claimed(judgement: Judgement) -> str:
+    """`0.25 ± 0.05`, `< 0`, `> 90`, `0 ± 0.05`."""
+    claim = judgement.claim
+    if claim.kind == "value":
+        return NOTHING if claim.expected is None else _around(claim.expected, claim.delta)
+    if claim.kind == "no_difference":
+        return NOTHING if claim.delta is None else _around(0, claim.delta)
+    return NOTHING if claim.direction is None else f"{'<' if claim.direction == 'less' else '>'} 0"
+
+
+def _around(value: float, delta: float | None) -> str:
+    return number(value) + (f" ± {number(delta)}" if delta is not None else "")

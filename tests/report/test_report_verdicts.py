@@ -1,0 +1,305 @@
+"""Verdicts by their rules, on results whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy
+from judging import IMAGES, answer, claim, errors, judged, measure, one, results_of
+
+from capsbench.report.verdicts import write_claims
+
+CELLS = {"mnist": ["cnn", "capsnet-r3-recon"]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five seeds of two MNIST cells: the CNN errs on 4 %, CapsNet on 2 %. Read only."""
+    folder = results_of(tmp_path_factory.mktemp("made") / "full", CELLS)
+    answer(folder, "cnn", errors(0.04, stream=1))
+    answer(folder, "capsnet-r3-recon", errors(0.02, stream=2))
+    return folder
+
+
+@pytest.fixture
+def full(made: Path, tmp_path: Path) -> Path:
+    """A copy of them to change."""
+    return Path(shutil.copytree(made, tmp_path / "full"))
+
+
+def values(folder: Path, variant: str, *found: float) -> None:
+    for seed, value in enumerate(found):
+        measure(folder, "mnist", variant, seed, "test", error=value)
+
+
+# ---- value -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "words"),
+    [
+        ((1.9, 2.0, 2.1, 2.0, 2.0), "reproduced", "lies inside the claimed 2 ± 0.5 %"),
+        ((2.9, 3.0, 3.1, 3.0, 3.0), "not reproduced", "lies outside"),
+        ((1.2, 1.1, 1.3, 1.2, 1.2), "not reproduced", "lies outside"),
+        ((2.3, 2.6, 2.4, 2.5, 2.3), "undecided", "reaches over a bound"),
+    ],
+)
+def test_a_value_is_judged_by_the_interval_over_seeds(
+    full: Path, found: tuple[float, ...], verdict: str, words: str
+) -> None:
+    values(full, "capsnet-r3-recon", *found)
+    judgement = one(full, claim("value"))
+    assert judgement.verdict == verdict
+    assert words in judgement.why
+    assert judgement.estimate is not None
+    assert judgement.estimate.value == pytest.approx(np.mean(found))
+    assert (judgement.seeds_needed is not None) == (verdict == "undecided")
+    assert judgement.p is None
+
+
+def test_an_undecided_value_says_how_many_seeds_would_decide_it(full: Path) -> None:
+    values(full, "capsnet-r3-recon", 2.3, 2.6, 2.4, 2.5, 2.3)
+    judgement = one(full, claim("value"))
+    needed = judgement.seeds_needed
+    assert needed is not None and needed > 5  # noqa: PT018
+    assert f"{needed} seeds a cell would decide it" in judgement.why
+    values(full, "capsnet-r3-recon", 2.4, 2.6, 2.5, 2.5, 2.5)  # on the bound: no number of seeds leaves it
+    judgement = one(full, claim("value"))
+    assert (judgement.verdict, judgement.seeds_needed) == ("undecided", None)
+    assert "no number of seeds" in judgement.why
+
+
+# ---- direction -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test", ["crossed", "welch"])
+@pytest.mark.parametrize(("direction", "verdict"), [("less", "reproduced"), ("greater", "not reproduced")])
+def test_a_direction_is_judged_by_which_side_of_0(full: Path, test: str, direction: str, verdict: str) -> None:
+    judgement = one(full, claim("direction", direction=direction, test=test))
+    assert judgement.verdict == verdict
+    assert judgement.estimate is not None and judgement.estimate.value < -1.5  # noqa: PT018
+    assert judgement.p_holm == judgement.p  # alone in its family
+    assert judgement.adjusted is not None and judgement.adjusted[1] < 0  # noqa: PT018
+    assert judgement.trials is not None
+    assert judgement.trials == (1.0 if direction == "less" else 0.0, 100, True)
+
+
+def test_no_difference_in_truth_leaves_a_direction_undecided(full: Path) -> None:
+    answer(full, "cnn", errors(0.02, stream=3))
+    judgement = one(full, claim("direction"))
+    assert judgement.verdict == "undecided"
+    assert "holds 0" in judgement.why
+    assert judgement.adjusted is not None and judgement.adjusted[0] < 0 < judgement.adjusted[1]  # noqa: PT018
+
+
+def test_mcnemar_counts_who_alone_was_right(full: Path) -> None:
+    wrong = np.zeros((5, IMAGES), dtype=bool)
+    cnn, caps = wrong.copy(), wrong.copy()
+    cnn[:, :30] = True
+    caps[:, 25:35] = True
+    answer(full, "cnn", cnn)
+    answer(full, "capsnet-r3-recon", caps)
+    found = one(full, claim("direction")).mcnemar
+    assert [(m["seed"], m["only_claimed"], m["only_baseline"]) for m in found] == [(s, 25, 5) for s in range(5)]
+    assert found[0]["p"] == pytest.approx(0.000325, abs=1e-6)  # 2 P(X <= 5), X binomial(30, 1/2)
+
+
+def test_a_family_is_corrected_with_what_is_not_run(full: Path) -> None:
+    answer(full, "cnn", errors(0.0285, stream=1))
+    alone = one(full, claim("direction"))
+    assert alone.p is not None and 0.001 < alone.p < 0.04, alone.p  # noqa: PT018
+    missing = [claim("direction", id=f"missing-{k}", cell="mnist/capsnet-r1") for k in range(60)]
+    among = judged(full, claim("direction"), *missing)[0].judgements
+    assert among[0].p == alone.p
+    assert among[0].p_holm == pytest.approx(min(1, 61 * alone.p))
+    assert (alone.verdict, among[0].verdict) == ("reproduced", "undecided")
+    assert among[0].adjusted is not None and among[0].adjusted[1] > 0  # noqa: PT018
+    assert {j.verdict for j in among[1:]} == {"not run"}
+    assert all(j.p is None and j.p_holm is None for j in among[1:])
+
+
+def test_a_constant_to_be_beaten(full: Path) -> None:
+    said = claim("direction", baseline=None, expected=3.0, test="student")
+    judgement = one(full, said)
+    assert judgement.verdict == "reproduced"
+    assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(-1, abs=0.3)  # noqa: PT018
+    assert one(full, said | {"expected": 1.0}).verdict == "not reproduced"
+
+
+def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "pairs", {"multimnist": ["capsnet-r3-recon"]})
+    for seed in range(5):
+        measure(
+            folder, "multimnist", "capsnet-r3-recon", seed, "test", ssim_true=10 * seed + 1, baseline_ssim=10.0 * seed
+        )
+    measure(folder, "multimnist", "capsnet-r3-recon", 4, "test", ssim_true=99.0)  # without its baseline
+    said = claim(
+        "direction", cell="multimnist/capsnet-r3-recon", baseline=None, metric="ssim_true",
+        baseline_metric="baseline_ssim", direction="greater", test="paired",
+    )  # fmt: skip
+    judgement = one(folder, said)
+    assert judgement.verdict == "reproduced"
+    assert judgement.estimate is not None and judgement.estimate[:2] == (1.0, 0.0)  # noqa: PT018
+
+
+# ---- no difference ---------------------------------------------------------------------------------------------------
+
+
+def test_equivalence_needs_both_one_sided_tests_and_never_a_large_p(full: Path) -> None:
+    answer(full, "cnn", errors(0.02, stream=3))
+    assert one(full, claim("no_difference", delta=1.5)).verdict == "reproduced"
+    tight = one(full, claim("no_difference", delta=0.02))
+    assert tight.verdict == "undecided"  # though a test of the difference has a large p
+    assert tight.welch is not None and tight.welch.p() > 0.2  # noqa: PT018
+    answer(full, "cnn", errors(0.06, stream=3))
+    assert one(full, claim("no_difference", delta=0.5)).verdict == "not reproduced"
+
+
+# ---- not run ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["value", "direction", "no_difference"])
+def test_another_experiment_judges_nothing(tmp_path: Path, kind: str) -> None:
+    reduced = {"mnist/capsnet-r3-recon": [{"kind": "experiment", "words": "width 1/8"}]}
+    judgement = one(results_of(tmp_path / "narrow", CELLS, reduced=reduced), claim(kind))
+    assert judgement.verdict == "not run"
+    assert "reduced protocol: width 1/8" in judgement.why
+
+
+def test_a_shorter_training_judges_no_published_value_but_says_so_beside_a_direction(full: Path) -> None:
+    reduced = {f"mnist/{v}": [{"kind": "training", "words": "2 epochs"}] for v in CELLS["mnist"]}
+    toy.change_json(full / "plan.json", budget="reduced", reduced=reduced)
+    value, direction = judged(full, claim("value"), claim("direction"))[0].judgements
+    assert (value.verdict, direction.verdict) == ("not run", "reproduced")
+    assert "reduced protocol: 2 epochs, which judges no published value" in value.why
+    assert "after a reduced training (2 epochs)" in direction.why
+
+
+def test_fewer_measurements_do_not_stop_a_verdict(full: Path) -> None:
+    reduced = {f"mnist/{v}": [{"kind": "measuring", "words": "2,000 of 10,000 test digits"}] for v in CELLS["mnist"]}
+    toy.change_json(full / "plan.json", reduced=reduced)
+    assert {j.verdict for j in judged(full, claim("value"), claim("direction"))[0].judgements} == {"reproduced"}
+
+
+def test_a_plan_that_names_no_reduction_by_cell_counts_all_as_another_experiment(full: Path) -> None:
+    toy.change_json(full / "plan.json", reductions={"mnist": ["2 epochs"]}, reduced={})
+    assert "2 epochs is another experiment" in one(full, claim("direction")).why
+
+
+def test_substitute_and_other_data_judge_nothing(full: Path) -> None:
+    for name, badge, words in (
+        ("uci-digits", "UCI digits, not MNIST", "substitute data: this plan has UCI digits, not MNIST"),
+        ("fashion-mnist", "Fashion-MNIST", "other data: this plan has Fashion-MNIST, the claim is about mnist"),
+    ):
+        toy.change_json(full / "plan.json", dataset={"name": name, "badge": badge})
+        judgement = one(full, claim("direction"))
+        assert judgement.verdict == "not run"
+        assert words in judgement.why
+
+
+def test_synthetic_affnist_judges_its_own_claims_alone(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "affnist", {"affnist": ["cnn-pool", "capsnet-r3-recon"]})
+    said: dict[str, Any] = {
+        "cell": "affnist/capsnet-r3-recon", "condition": "matched", "metric": "accuracy", "data": "affnist",
+    }  # fmt: skip
+    against = said | {"baseline": "affnist/cnn-pool", "direction": "greater", "test": "welch"}
+    value, direction, own = judged(
+        folder,
+        claim("value", **said, expected=79.0, delta=2.0),
+        claim("direction", **against),
+        claim("direction", **against | {"data": "affnist-synth"}, id="own"),
+    )[0].judgements
+    assert value.why == direction.why == "official data missing: scored on affnist-synth."
+    assert {value.verdict, direction.verdict} == {"not run"}
+    assert own.verdict == "reproduced"
+
+
+def test_what_is_missing_is_named(full: Path) -> None:
+    assert one(full, claim("value", cell="mnist/capsnet-r1")).why == "this plan has no cell mnist/capsnet-r1."
+    for seed in range(5):
+        toy.fail(full, "mnist", "cnn", seed)
+    judgement = one(full, claim("direction"))
+    assert judgement.verdict == "not run"
+    assert judgement.why == "no run of mnist/cnn has error yet (0 of 5, 5 failed or not matched)."
+    untested = {key: claim("value")[key] for key in ("id", "sentence", "source", "kind", "family")}
+    judgement = one(full, untested | {"untested": "the suite has no CIFAR-10"})
+    assert (judgement.verdict, judgement.why) == ("not run", "not tested here: the suite has no CIFAR-10.")
+
+
+@pytest.mark.parametrize("change", ["none", "truncated", "altered", "older"])
+def test_predictions_that_are_not_the_metric_s_judge_nothing(full: Path, change: str) -> None:
+    path = toy.run_folder(full, "mnist", "cnn", 2) / "test" / "predictions.npz"
+    if change == "none":
+        path.unlink()
+    elif change == "truncated":
+        toy.truncate(path)
+    elif change == "older":
+        np.savez(path, labels=np.zeros(IMAGES, np.uint8), scores=np.zeros((IMAGES, 10), np.float16))
+    else:
+        np.savez(path, labels=np.zeros(IMAGES, np.uint8), predicted=np.zeros(IMAGES, np.uint8))
+    crossed, welch = judged(full, claim("direction"), claim("direction", id="welch", test="welch"))[0].judgements
+    assert crossed.verdict == "not run"
+    assert crossed.why.startswith("predictions.npz of mnist/cnn/seed-2 ")
+    assert welch.verdict == "reproduced"  # it needs no predictions
+
+
+# ---- few seeds, failed runs ------------------------------------------------------------------------------------------
+
+
+def test_one_seed_is_not_judged_and_few_seeds_are_said(full: Path, tmp_path: Path) -> None:
+    assert "(on 5 seeds)" in one(full, claim("direction")).why
+    for seed in (2, 3, 4):
+        toy.fail(full, "mnist", "cnn", seed)
+    two = one(full, claim("direction"))
+    assert "(on 2 seeds only), 3 runs failed or not matched." in two.why
+    assert two.trials is None
+    toy.fail(full, "mnist", "cnn", 1)
+    single = one(full, claim("direction"))
+    assert (single.verdict, single.estimate, single.n) == ("undecided", None, 1)
+    assert "needs at least 2 seeds" in single.why
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_claims_json_says_it_all(full: Path, tmp_path: Path) -> None:
+    found, results = judged(full, claim("value"), claim("direction"), claim("no_difference", cell="mnist/capsnet-r1"))
+    write_claims(tmp_path / "claims.json", found, results, {"mnist_error"})
+    said = json.loads((tmp_path / "claims.json").read_text())
+    assert said["counts"] == {"reproduced": 2, "not reproduced": 0, "undecided": 0, "not run": 1}
+    value, direction, missing = said["claims"]
+    assert (value["paper"], value["delta"], value["effect"]) == (2.0, 0.5, value["cells"][0]["mean"])
+    assert direction["effect"] == pytest.approx(direction["cells"][0]["mean"] - direction["cells"][1]["mean"])
+    assert direction["ci_low"] < direction["effect"] < direction["ci_high"] < 0
+    assert [cell["role"] for cell in direction["cells"]] == ["claimed", "baseline"]
+    for run in direction["cells"][1]["runs"]:
+        assert (full / run / "manifest.json").exists()
+    assert (direction["tables"], direction["figures"]) == (["mnist"], ["mnist_error"])
+    assert (direction["dataset"], direction["budget"], direction["n"]) == (
+        {"name": "mnist", "badge": "MNIST"},
+        "short",
+        5,
+    )
+    assert [missing[key] for key in ("effect", "ci_low", "p", "p_holm", "seeds_needed", "welch")] == [None] * 6
+    again, results = judged(full, claim("value"), claim("direction"), claim("no_difference", cell="mnist/capsnet-r1"))
+    write_claims(tmp_path / "again.json", again, results, {"mnist_error"})
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "claims.json").read_bytes()
+
+
+def test_claims_edited_after_the_runs_are_marked(full: Path) -> None:
+    first = judged(full, claim("value"))[0]
+    assert "10 runs of 10 trained without a record of the claims" in str(first.edited)
+    for variant in CELLS["mnist"]:
+        for seed in range(5):
+            path = toy.run_folder(full, "mnist", variant, seed) / "manifest.json"
+            digests = json.loads(path.read_text())["digests"] | {"claims": first.claims.digest}
+            toy.change_json(path, digests=digests)
+    assert judged(full, claim("value"))[0].edited is None
+    assert "10 runs of 10 trained before the claims were last edited" in str(
+        judged(full, claim("value", delta=0.6))[0].edited
+    )
