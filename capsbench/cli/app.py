@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from capsbench import __version__
 from capsbench.cli.log import log_to
 from capsbench.errors import CapsbenchError, PlanError, nearest
 from capsbench.pipeline import dataset_record, open_house
-from capsbench.plan import Cell, House, load_variants
+from capsbench.plan import Cell, House, config_folder, load_variants
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False, soft_wrap=True)
@@ -229,6 +230,26 @@ def verify(
     key = choose(console, folder, run, random, draw)
     if not verify_run(console, folder, key, plan, device, threads):
         raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    path: Annotated[Path | None, typer.Argument(help="The plan whose cells are timed; config/paper.yaml.")] = None,
+    task: Annotated[str, typer.Option(help="The task.")] = "mnist",
+    variant: Annotated[list[str] | None, typer.Option(help="A variant; may be said again. capsnet-r3-recon.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step; the plan's when not said.", min=1)] = None,
+    rounds: Annotated[int, typer.Option(help="How often each is timed.", min=2)] = 5,
+    device: Device = None,
+    threads: Annotated[int, typer.Option(help="CPU threads; all cores when 0.", min=0)] = 0,
+    json: Annotated[Path | None, typer.Option(help="File for every figure, machine and versions.")] = None,
+) -> None:
+    """Time training and inference against the plain PyTorch CapsNet, in one process."""
+    from capsbench.cli.bench import run_bench
+
+    house = House.load(path or config_folder() / "paper.yaml")
+    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, task, name)]
+    cores = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    run_bench(house, cells, batch=batch, rounds=rounds, device=device, threads=cores, json=json, console=console)
 
 
 @app.command()

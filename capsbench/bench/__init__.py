@@ -1,0 +1,1 @@
+"""How fast: training and inference against named references, in one process."""

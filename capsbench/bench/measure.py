@@ -1,0 +1,91 @@
+"""Contenders timed turn by turn in one process: medians and quartiles, against the machine's own rate."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Say = Callable[[str], None]
+SIDE = 2048  # of the square matrices whose product sets the peak on a CPU; 8192 on a GPU, which is filled only so
+
+
+@dataclass
+class Contender:
+    """Something that is done to a batch of images, again and again."""
+
+    name: str
+    phase: str  # training or inference
+    precision: str
+    images: int  # a call
+    call: Callable[[], None]
+    flops: int | None = None  # a call
+    seconds: list[float] = field(default_factory=list)
+
+
+def race(contenders: list[Contender], rounds: int, device: torch.device, say: Say) -> None:
+    """Time every contender once a round, so that what drifts meets all alike; the first round is not counted.
+
+    `seconds` of each gets `rounds` entries. On a GPU every call is waited for.
+    """
+    for number in range(rounds + 1):
+        for contender in contenders:
+            wait(device)
+            start = time.perf_counter()
+            contender.call()
+            wait(device)
+            if number:
+                contender.seconds.append(time.perf_counter() - start)
+        say(f"round {number} of {rounds}" if number else "warmed up")
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def products(device: torch.device) -> Iterator[Contender]:
+    """Square matrix products in float32 and bf16: the rate that a step is held against."""
+    side = SIDE if device.type == "cpu" else 4 * SIDE
+    draw = torch.Generator().manual_seed(0)
+    for precision, kind in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        a = torch.randn(side, side, generator=draw).to(device, kind)
+        b = torch.randn(side, side, generator=draw).to(device, kind)
+        yield Contender(f"matrix product {side}", "product", precision, 0, _product(a, b), 2 * side**3)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], None]:
+    def call() -> None:
+        a @ b
+
+    return call
+
+
+def row(contender: Contender, plain: dict[str, float], peak: dict[str, float], epoch: int) -> dict[str, Any]:
+    """One line of the result.
+
+    Args:
+        plain: median seconds an image of the reference, by phase; peak: FLOP/s of the matrix product, by precision.
+        epoch: images an epoch.
+    """
+    median = statistics.median(contender.seconds)
+    low, _, high = statistics.quantiles(contender.seconds, n=4) if len(contender.seconds) > 1 else (median,) * 3
+    each = median / contender.images
+    rate = None if contender.flops is None else contender.flops / median
+    return {
+        "name": contender.name,
+        "phase": contender.phase,
+        "precision": contender.precision,
+        "batch": contender.images,
+        "seconds": {"median": median, "q1": low, "q3": high, "all": contender.seconds},
+        "images_per_second": 1 / each,
+        "seconds_per_epoch": each * epoch if contender.phase == "training" else None,
+        "times_plain": plain[contender.phase] / each if contender.phase in plain else None,
+        "flops_per_second": rate,
+        "fraction_of_product": None if rate is None else rate / peak[contender.precision],
+    }

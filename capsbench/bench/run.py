@@ -1,0 +1,135 @@
+"""`capsbench bench`: a plan's variants and the plain reference, side by side on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from capsbench.bench.measure import Contender, Say, products, race, row
+from capsbench.bench.plain import PlainCapsNet, PlainStep
+from capsbench.data.batch import Batch, DigitSet
+from capsbench.models import build_model, count_parameters
+from capsbench.plan import Cell, House
+from capsbench.provenance import git_state, machine, versions
+from capsbench.training.run import make_stream
+from capsbench.training.step import Step
+
+EPOCH = 60_000  # images, as the paper's training set has
+DIGITS = 60_000  # random ones: what is in an image takes no time
+PLAIN = "plain PyTorch CapsNet"
+
+
+def bench(
+    house: House, cells: list[Cell], batch: int | None, rounds: int, device: torch.device, threads: int, say: Say
+) -> dict[str, Any]:
+    """Time training and inference of cells of one task, and of the plain CapsNet at its image size.
+
+    Args:
+        batch: images a step; None takes the plan's. rounds: how often each is timed after a warm-up.
+
+    Returns:
+        What `--json` writes: machine, versions, device, threads and one row a contender (`measure.row`).
+    """
+    size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
+    reference = PlainCapsNet(size).to(device)
+    single = _random_batch(size, batch, device)
+    contenders = [Contender(PLAIN, "training", "float32", batch, PlainStep(reference, single))]
+    if device.type == "cuda":
+        contenders.append(Contender(PLAIN, "training", "tf32", batch, PlainStep(reference, single, tf32=True)))
+    contenders.append(Contender(PLAIN, "inference", "float32", batch, _inference(reference, single.images, "float32")))
+    parameters = {PLAIN: count_parameters(reference)}
+    for cell in cells:
+        ours = list(_contenders(house, cell, batch, device))
+        parameters[cell.variant] = count_parameters(ours[0].call.model)  # type: ignore[attr-defined]
+        contenders += ours
+    multiplied = list(products(device))
+    race([*contenders, *multiplied], rounds, device, say)
+    peak = {c.precision: c.flops / statistics.median(c.seconds) for c in multiplied if c.flops}
+    peak["tf32"] = peak["float32"]
+    plain = {
+        c.phase: statistics.median(c.seconds) / c.images
+        for c in contenders
+        if c.name == PLAIN and c.precision == "float32"
+    }
+    return {
+        "schema": 1,
+        "plan": house.name,
+        "task": cells[0].task,
+        "device": device.type,
+        "threads": threads,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "rounds": rounds,
+        "product_flops_per_second": peak,
+        "parameters": parameters,
+        "rows": [row(c, plain, peak, EPOCH) for c in contenders],
+        "versions": versions(),
+        "machine": machine(),
+        "git": git_state(),
+    }
+
+
+class _Training:
+    """The suite's own step, batch by batch from the task's stream."""
+
+    def __init__(self, step: Step) -> None:
+        self.step, self.model, self.number = step, step.model, 0
+
+    def __call__(self) -> None:
+        self.step(self.number, 1e-3)
+        self.number += 1
+
+
+def _contenders(house: House, cell: Cell, batch: int, device: torch.device) -> list[Contender]:
+    """Training and inference of one cell, in both precisions."""
+    digits = _random_digits(device)
+    resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
+    found = []
+    for precision in ("float32", "bf16"):
+        torch.manual_seed(0)
+        model = build_model(cell.spec, cell.options.IMAGE[0], house.path.parent)
+        model = model.to(device).to(memory_format=torch.channels_last)
+        step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
+        images = step.stream.batch(0).images
+        flops = _flops(lambda step=step: step.losses(step.stream.batch(0))[0].backward())  # type: ignore[misc]
+        found.append(Contender(cell.variant, "training", precision, batch, _Training(step), flops))
+        infer = _inference(model, images, precision)
+        found.append(Contender(cell.variant, "inference", precision, batch, infer, _flops(infer)))
+    return found
+
+
+def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> Callable[[], None]:
+    def call() -> None:
+        training = model.training
+        model.eval()
+        with torch.inference_mode(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            model(images)
+        model.train(training)
+
+    return call
+
+
+def _flops(call: Callable[[], Any]) -> int:
+    """FLOPs of one call by torch's counter: matrix products and convolutions, two a multiply-add."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+def _random_digits(device: torch.device) -> DigitSet:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (DIGITS, 28, 28), generator=draw, dtype=torch.uint8)
+    labels = torch.arange(DIGITS) % 10
+    return DigitSet(images.to(device), labels.to(device))
+
+
+def _random_batch(size: int, batch: int, device: torch.device) -> Batch:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(batch, 1, size, size, generator=draw).to(device)
+    labels = torch.randint(0, 10, (batch, 1), generator=draw).to(device)
+    return Batch(images, labels, images)

@@ -1,0 +1,73 @@
+"""`capsbench bench`: speed against a named reference, as a table and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.files import write_json
+from capsbench.plan import Cell, House
+
+
+def run_bench(
+    house: House,
+    cells: list[Cell],
+    *,
+    batch: int | None,
+    rounds: int,
+    device: str | None,
+    threads: int,
+    json: Path | None,
+    console: Console,
+) -> None:
+    """Measure, print the table and write `json`. Raises CapsbenchError for a device that is not there."""
+    import torch
+
+    from capsbench.bench.run import bench
+    from capsbench.training.device import device as hold
+    from capsbench.training.device import set_up
+
+    if not cells:
+        raise CapsbenchError(f"{house.path} has no variant to time.")
+    set_up(threads)
+    with hold(device) as chosen:
+        try:
+            result = bench(house, cells, batch, rounds, chosen, threads, lambda said: console.print(said, style="dim"))
+        except torch.OutOfMemoryError:
+            raise ResourceError(
+                f"Out of memory on {chosen} at batch {batch or cells[0].training.batch}; say a smaller --batch."
+            ) from None
+    console.print(bench_table(result))
+    if json is not None:
+        write_json(json, result)
+        console.print(f"written: {json}")
+
+
+def bench_table(result: dict[str, Any]) -> Table:
+    """The rows of a result, one a contender."""
+    machine = result["machine"]
+    where = machine["gpu"] if result["device"] == "cuda" else f"{machine['processor']}, {result['threads']} threads"
+    rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in result["product_flops_per_second"].items())
+    table = Table(
+        *("", "phase", "precision", "images/s", "quartiles", "s/epoch", "times plain", "of product"),
+        title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
+        caption=f"{result['rounds']} rounds, medians; matrix products at TFLOP/s: {rates}; "
+        f"times plain: against the plain float32 PyTorch CapsNet of the same phase, in this process",
+    )
+    for row in result["rows"]:
+        seconds, images = row["seconds"], row["batch"]
+        table.add_row(
+            row["name"],
+            row["phase"],
+            row["precision"],
+            f"{row['images_per_second']:,.0f}",
+            f"{images / seconds['q3']:,.0f} - {images / seconds['q1']:,.0f}",
+            "" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:,.1f}",
+            "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
+            "" if row["fraction_of_product"] is None else f"{100 * row['fraction_of_product']:.0f} %",
+        )
+    return table

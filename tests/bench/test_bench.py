@@ -1,0 +1,85 @@
+"""The plain reference computes what our CapsNet computes; the figures add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from capsbench.bench.measure import Contender, race, row
+from capsbench.bench.plain import PlainCapsNet
+from capsbench.cli.app import app
+from capsbench.data.batch import Batch
+from capsbench.models import build_model, count_parameters
+from capsbench.plan import load_variants
+from capsbench.training.step import Step
+
+
+def test_plain_and_ours_have_the_same_loss_and_gradients() -> None:
+    spec = load_variants()["capsnet-r3-recon"]
+    torch.manual_seed(3)
+    ours = build_model(spec, 28)
+    plain = PlainCapsNet(28)
+    plain.load_state_dict(ours.state_dict())
+    assert count_parameters(plain) == 8_215_568
+    images = torch.rand(3, 1, 28, 28)
+    batch = Batch(images, torch.tensor([[1], [7], [0]]), images)
+    expected = Step(ours, spec, None, 0, "float32", 1e-3).losses(batch)[0]  # type: ignore[arg-type]
+    loss = plain.loss(batch)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    loss.backward()
+    expected.backward()
+    for (name, a), b in zip(plain.named_parameters(), ours.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert (a.grad - b.grad).norm() <= 1e-4 * b.grad.norm(), name
+
+
+def test_plain_at_40_pixels_has_the_papers_parameters() -> None:
+    assert count_parameters(PlainCapsNet(40)) == 13_475_648
+
+
+def test_race_goes_round_and_does_not_count_the_warm_up() -> None:
+    order: list[str] = []
+    contenders = [Contender(name, "training", "float32", 4, lambda name=name: order.append(name)) for name in "ab"]  # type: ignore[misc]
+    race(contenders, 3, torch.device("cpu"), lambda _: None)
+    assert order == list("abababab")
+    assert [len(c.seconds) for c in contenders] == [3, 3]
+
+
+def test_a_row_is_medians_against_plain_and_product() -> None:
+    contender = Contender("x", "training", "bf16", 10, lambda: None, flops=100, seconds=[2.0, 1.0, 5.0])
+    said = row(contender, {"training": 0.8}, {"bf16": 200.0}, 60_000)
+    assert said["images_per_second"] == 5
+    assert said["seconds_per_epoch"] == 12_000
+    assert said["times_plain"] == pytest.approx(4)
+    assert said["fraction_of_product"] == 0.25
+
+
+def test_the_command_writes_every_figure(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
+        "tasks:\n  mnist: {variants: [capsnet-r1]}\n  multimnist: {variants: [multimnist-cnn]}\n"
+    )
+    file = tmp_path / "bench.json"
+    words = ["bench", str(path), "--variant", "capsnet-r1", "--rounds", "2", "--device", "cpu", "--threads", "1"]
+    answer = CliRunner().invoke(app, [*words, "--json", str(file)])
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(file.read_text())
+    assert result["deterministic"] is True
+    names = {(r["name"], r["phase"], r["precision"]) for r in result["rows"]}
+    ours = {("capsnet-r1", phase, kind) for phase in ("training", "inference") for kind in ("float32", "bf16")}
+    assert ours < names
+    assert {r["batch"] for r in result["rows"]} == {4}
+    assert all(r["times_plain"] > 0 for r in result["rows"])
+    again = CliRunner().invoke(
+        app,
+        ["bench", str(path), "--task", "multimnist", "--variant", "multimnist-cnn", "--rounds", "2", "--threads", "1"],
+    )
+    assert again.exit_code == 0, again.output
+    wrong = CliRunner().invoke(app, ["bench", str(path), "--variant", "capsnet-r9"])
+    assert wrong.exit_code != 0
