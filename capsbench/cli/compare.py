@@ -116,8 +116,8 @@ def circumstances(stored: Manifest, again: Manifest) -> list[str]:
         (("device", "threads", "precision"), stored.resolved, again.resolved),
         (("processor", "gpu", "driver", "cuda"), stored.machine, again.machine),
     )
-    for keys, first, second in parts:
-        words += _changed({key: first.get(key) for key in keys}, {key: second.get(key) for key in keys})
+    for names, first, second in parts:
+        words += _changed({name: first.get(name) for name in names}, {name: second.get(name) for name in names})
     return words
 
 
