@@ -28,7 +28,7 @@ from capsbench.data.source import DataSource, cache_folder, find_source, source_
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
-from capsbench.plan.done import evaluation_source, is_done, run_digests
+from capsbench.plan.done import cost_digest, evaluation_source, is_done, is_measured, run_digests
 from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file
@@ -145,8 +145,13 @@ class Pipeline:
         folder = self.house.folder
         _write_if_changed(folder / "cells" / "data.json", data)
         _write_if_changed(
-            folder / "cells" / "report.json", {"source": report_source(), "plan": self.house.describe(data)}
+            folder / "cells" / "report.json", {"source": report_source(), "plan": described(self.house, data)}
         )
+        if self.house.plan.cost is not None:
+            cost = cost_digest(self.house)
+            _write_if_changed(folder / "cells" / "cost-spec.json", {"digest": cost})
+            if not is_measured(folder, cost):
+                (folder / "cells" / "measured.json").unlink(missing_ok=True)
         for cell in self.house.cells:
             specs = self.specs(cell)
             test_set = measured_on(self.house, cell)
@@ -180,6 +185,11 @@ class Pipeline:
             )
 
 
+def described(house: House, data: dict[str, str]) -> dict[str, Any]:
+    """plan.json: the plan, and the digest that its cost.json must have (null where the plan wants none)."""
+    return {**house.describe(data), "cost": cost_digest(house) if house.plan.cost is not None else None}
+
+
 def report_source() -> str:
     """Digest of what decides how results are shown: the report's code, templates, published figures, claims."""
     templates = sorted((PACKAGE / "report" / "templates").iterdir())
@@ -190,11 +200,13 @@ def report_source() -> str:
 
 
 def numbers_digest(folder: Path) -> str:
-    """Digest of every manifest and metrics.json in a results folder: the numbers that its report shows."""
+    """Digest of every manifest and metrics.json in a results folder, and of cost.json: the numbers of its report."""
     total = hashlib.sha256()
     for pattern in ("*/*/*/manifest.json", "*/*/*/*/metrics.json"):
         for path in sorted((folder / "runs").glob(pattern)):
             total.update(f"{path.relative_to(folder).as_posix()} {digest_of_file(path)}\n".encode())
+    if (folder / "cost.json").is_file():
+        total.update(f"cost.json {digest_of_file(folder / 'cost.json')}\n".encode())
     return total.hexdigest()
 
 

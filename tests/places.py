@@ -23,6 +23,7 @@ seeds: {seeds}
 uci_digits: {uci_digits}
 width: 0.0625
 training: {{steps: {steps}, batch: 16, precision: float32}}
+cost: {cost}
 variants:
   diverging: {{base: cnn, title: A rate at which no loss stays finite, training: {{rate: 1e30}}}}
 tasks:
@@ -73,6 +74,7 @@ class Place:
             "steps": 4,
             "variants": "[cnn, capsnet-r3-recon, diverging]",
             "test_images": 20,
+            "cost": "false",
         }
         path = self.folder / "tiny.yaml"
         path.write_text(PLAN.format(**said | values))

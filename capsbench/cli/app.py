@@ -13,7 +13,7 @@ from rich.table import Table
 from capsbench import __version__
 from capsbench.cli.log import log_to
 from capsbench.errors import CapsbenchError, PlanError, nearest
-from capsbench.pipeline import dataset_record, open_house
+from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import Cell, House, config_folder, load_variants
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -153,6 +153,15 @@ def evaluate(
 
 
 @app.command()
+def cost(path: PlanPath, device: Device = None, threads: Threads = 1, done: Done = None) -> None:
+    """Measure what each variant of a plan costs: parameters, FLOPs, time, memory, all in one process."""
+    from capsbench.cli.cost import measure
+
+    house, _ = open_house(path)
+    measure(console, house, device, threads, done)
+
+
+@app.command()
 def report(
     where: Annotated[Path, typer.Argument(help="A plan, or a folder of results.")],
     done: Done = None,
@@ -162,7 +171,7 @@ def report(
 
     if where.suffix in (".yaml", ".yml"):
         house, source = open_house(where)
-        make_report(console, house.folder, house.describe(dataset_record(source)), done)
+        make_report(console, house.folder, described(house, dataset_record(source)), done)
     else:
         make_report(console, where, None, done)
 

@@ -41,6 +41,30 @@ def evaluation_source(cell: Cell) -> str:
     return source_digest([f"capsbench.evaluation.{cell.task}"])
 
 
+def cost_keys(house: House) -> list[tuple[Cell, str]]:
+    """Every cell with a digest of the model that it trains at its image's size, of all that decides what it costs."""
+    return [
+        (cell, digest_of([cell.config()["variant"], list(cell.options.IMAGE), cell.task, training_source(house, cell)]))
+        for cell in house.cells
+    ]
+
+
+def cost_digest(house: House) -> str:
+    """Digest of what decides what is measured of a plan's costs: models, options, source. The machine does not."""
+    options = house.plan.cost.model_dump() if house.plan.cost else None
+    measured = [[cell.label, key] for cell, key in cost_keys(house)]
+    return digest_of([options, measured, source_digest(["capsbench.evaluation.cost"])])
+
+
+def is_measured(folder: Path, digest: str) -> bool:
+    """Whether cost.json in a results folder is whole and of this digest."""
+    try:
+        found = read_json(folder / "cost.json")
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("digest") == digest
+
+
 def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
     """The digests in a run's manifest; `run` is the one that says whether it is done.
 

@@ -37,6 +37,13 @@ class Training(Strict):
     precision: Literal["auto", "float32", "bf16"] = "auto"
 
 
+class CostPlan(Strict):
+    """How `capsbench cost` measures: untrained models of every cell, in one process, turn by turn."""
+
+    batch: Annotated[int, Field(gt=0)] = 128
+    repetitions: Annotated[int, Field(gt=0)] = 10  # rounds over all models; medians are shown
+
+
 class TaskPlans(Strict):
     """The tasks of a plan."""
 
@@ -63,7 +70,13 @@ class Plan(Strict):
     width: Annotated[float, Field(gt=0, le=1)] = 1.0
     training: Training
     variants: dict[str, dict[str, Any]] = Field(default={})  # variants of this plan alone: `base` and what differs
+    cost: CostPlan | None = CostPlan()  # false: the plan has no table of costs
     tasks: TaskPlans
+
+    @field_validator("cost", mode="before")
+    @classmethod
+    def _switched(cls, value: Any) -> Any:
+        return {False: None, True: {}}[value] if isinstance(value, bool) else value
 
     @field_validator("name")
     @classmethod

@@ -38,13 +38,13 @@ def check_name(name: str) -> str:
     return name
 
 
-class _File(BaseModel):
+class ResultsFile(BaseModel):
     """Unknown keys are kept out of the way: a newer evaluation may say more than this report shows."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Dataset(_File):
+class Dataset(ResultsFile):
     """Which data, and what tables and figures call it."""
 
     name: str
@@ -52,7 +52,7 @@ class Dataset(_File):
     digest: str | None = None
 
 
-class RunName(_File):
+class RunName(ResultsFile):
     """A run as files write it."""
 
     task: str
@@ -76,14 +76,14 @@ class PlannedRun(RunName):
     config: str | None = None
 
 
-class Reduced(_File):
+class Reduced(ResultsFile):
     """What a cell does with less than the protocol: another experiment, a shorter training, or fewer measurements."""
 
     kind: Literal["experiment", "training", "measuring"]
     words: str
 
 
-class Plan(_File):
+class Plan(ResultsFile):
     """plan.json."""
 
     format: Literal[1] = Field(alias="schema")
@@ -98,6 +98,7 @@ class Plan(_File):
     reduced: dict[str, list[Reduced]] = {}  # task/variant -> what it reduces
     tasks: dict[str, list[str]]
     titles: dict[str, str] = {}
+    cost: str | None = None  # the digest that cost.json must have; None: the plan wants no costs
     runs: list[PlannedRun]
 
     @field_validator("tasks")
@@ -121,14 +122,14 @@ class Plan(_File):
         return variant if sum(other == title for other in self.titles.values()) > 1 else title
 
 
-class Git(_File):
+class Git(ResultsFile):
     """The commit that made a run."""
 
     commit: str | None = None
     dirty: bool | None = None
 
 
-class Manifest(_File):
+class Manifest(ResultsFile):
     """manifest.json of a run."""
 
     format: Literal[1] = Field(alias="schema")
@@ -155,14 +156,14 @@ class Manifest(_File):
     git: Git = Git()
 
 
-class Value(_File):
+class Value(ResultsFile):
     """One metric of one run. A metric that is not defined for the run has no value."""
 
     value: FiniteFloat | None
     unit: str
 
 
-class Metrics(_File):
+class Metrics(ResultsFile):
     """metrics.json of one condition of a run."""
 
     format: Literal[1] = Field(alias="schema")

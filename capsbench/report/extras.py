@@ -26,7 +26,13 @@ def _routing(results: Results) -> ExtraTable | None:
     return routing_table(results)
 
 
-EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {"routing": _routing}
+def _cost(results: Results) -> ExtraTable | None:
+    from capsbench.report.costs import cost_table
+
+    return cost_table(results)
+
+
+EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {"routing": _routing, "cost": _cost}
 
 
 def extra_tables(results: Results) -> list[ExtraTable]:

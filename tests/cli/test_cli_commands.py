@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place
 
-COMMANDS = ["plan", "variants", "data", "train", "evaluate", "report", "run", "doctor"]
+COMMANDS = ["plan", "variants", "data", "train", "evaluate", "cost", "report", "run", "doctor"]
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def example(tmp_path: Path) -> Path:
     plan["training"] |= {"steps": 6, "batch": 8}
     plan["seeds"] = [0]
     plan["tasks"]["mnist"]["test_images"] = 60
+    plan["cost"] = {"batch": 4, "repetitions": 1}
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
     return folder
 
@@ -48,7 +49,7 @@ def test_the_example_is_short() -> None:
 
 def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(example: Path) -> None:
     plan = example / "plan.yaml"
-    for stage in ("train", "evaluate", "report"):
+    for stage in ("train", "evaluate", "cost", "report"):
         code, said = capsbench(example, stage, plan)
         assert code == 0, said
     results = example / "results" / "custom-routing-digits"
@@ -59,6 +60,8 @@ def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(exam
     with (results / "tables" / "routing.csv").open() as stream:
         looked_at = {row["variant"] for row in csv.DictReader(stream) if row["metric"] == "flips_r100"}
     assert looked_at == set(rows)
+    with (results / "tables" / "cost.csv").open() as stream:
+        assert [row["variant"] for row in csv.DictReader(stream)] == list(rows)
     caption = (results / "figures" / "routing.txt").read_text()
     assert "Without logits from pass to pass: my_routing.cosine and cosine-sharp." in caption
     assert "my_routing:cosine" in (results / "report.html").read_text()

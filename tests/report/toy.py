@@ -35,7 +35,7 @@ TITLES = {
     "two-digit-uniform": "Capsules, uniform couplings",
     "two-digit-kmeans": "Capsules, k-means routing",
 }
-PLAN_DIGEST, DATA_DIGEST = "a1" * 32, "d5" * 32
+PLAN_DIGEST, DATA_DIGEST, COST_DIGEST = "a1" * 32, "d5" * 32, "c7" * 32
 Frames = dict[str, pd.DataFrame]
 Arrays = dict[str, dict[str, np.ndarray]]
 
@@ -64,12 +64,32 @@ def write_toy(folder: Path, seeds: tuple[int, ...] = (0, 1, 2), name: str = "toy
         "about": "Toy results that nobody trained, for tests of the report.", "seeds": list(seeds),
         "dataset": {"name": "mnist", "badge": "MNIST", "digest": DATA_DIGEST},
         "reductions": {task: ["width 1/8", f"{len(seeds)} of 5 seeds"] for task in tasks},
-        "tasks": tasks, "titles": TITLES, "runs": runs,
+        "tasks": tasks, "titles": TITLES, "runs": runs, "cost": COST_DIGEST,
     } | plan  # fmt: skip
     write_json(folder / "plan.json", described)
+    write_json(folder / "cost.json", cost(tasks))
     for run in runs:
         write_run(folder, run["task"], run["variant"], run["seed"])
     return folder
+
+
+def cost(tasks: dict[str, list[str]]) -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    rows = [
+        {
+            "task": task, "variant": variant, "image": [28, 28], "parameters": int(rng.integers(10**5, 10**7)),
+            "flops": {"inference": 4 * 10**8, "forward": 4 * 10**8, "backward": 8 * 10**8},
+            "images_per_second": {"inference": 900 + 9e3 * rng.random(), "forward": 800.0, "backward": 40.25},
+            "peak_memory_mb": 512.5, "seconds": {"inference": [0.1], "forward": [0.16], "backward": [3.2]},
+        }
+        for task in tasks
+        for variant in tasks[task]
+    ]  # fmt: skip
+    return {
+        "schema": 1, "digest": COST_DIGEST, "plan": "toy", "device": "cpu", "threads": 2, "precision": "float32",
+        "batch": 128, "repetitions": 10, "memory_of": "torch's allocator on the CPU", "started": "2026-11-20T16:00:00Z",
+        "versions": {"torch": "2.11.0"}, "machine": {"processor": "AMD EPYC", "gpu": None}, "rows": rows,
+    }  # fmt: skip
 
 
 def config_digest(task: str, variant: str, seed: int) -> str:

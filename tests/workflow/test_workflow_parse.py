@@ -23,7 +23,7 @@ print("heavy", sorted({"torch", "torchvision", "matplotlib", "seaborn", "sklearn
 RESOLVE = """
 import json, sys
 from capsbench.data.affnist_place import measured_on
-from capsbench.pipeline import dataset_record, open_house
+from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan.done import run_digests
 house, source = open_house(sys.argv[1])
 data = dataset_record(source)
@@ -31,7 +31,7 @@ specs = {}
 for c in house.cells:
     runs = {s: run_digests(house, c, s, data["digest"], measured_on(house, c))["run"] for s in c.seeds}
     specs[c.label] = {str(seed): run for seed, run in runs.items()}
-print(json.dumps({"specs": specs, "plan": house.describe(data)}))
+print(json.dumps({"specs": specs, "plan": described(house, data)}))
 """
 
 
@@ -46,9 +46,12 @@ def files_named_mnist(place) -> str:
 
 
 def expected(plan: Path) -> set[str]:
-    labels = [cell.label for cell in House.load(plan).cells]
+    house = House.load(plan)
+    assert house.plan.cost is not None
+    labels = [cell.label for cell in house.cells]
     return {f"{word} {label}" for word in ("Train", "Evaluate") for label in labels} | {
         "Check the data",
+        "Measure what each variant costs",
         "Draw tables, figures and the report",
     }
 

@@ -20,6 +20,7 @@ FIGURES = {
     "reconstructions",
     "perturbations",
     "routing",
+    "cost",
     "affnist_accuracy",
     "affnist_curves",
     "affnist_factors",
@@ -68,6 +69,9 @@ def test_the_smoke_plan_makes_every_table_and_figure(place, clone, data: str, ca
             assert (folder / "tables" / f"{task}.{ending}").stat().st_size > 100
     looked_at = pd.read_csv(folder / "tables" / "routing.csv")
     assert set(looked_at["variant"]) == {"capsnet-r3-recon"}
+    costs = pd.read_csv(folder / "tables" / "cost.csv")
+    assert len(costs) == len(House.load(plan).cells)
+    assert (costs[["parameters", "flops_backward", "images_per_second_inference", "peak_memory_mb"]] > 0).all(axis=None)
     drawn = {path.stem for path in (folder / "figures").glob("*.png")}
     assert drawn >= FIGURES
     assert {path.stem for path in (folder / "figures").glob("*.pdf")} == drawn

@@ -43,3 +43,7 @@ def targets():
 
 def evaluated_cells(wildcards):
     return [PIPELINE.specs(cell) / "evaluated.json" for cell in PIPELINE.house.cells]
+
+
+def measured_cost(wildcards):
+    return [RESULTS / "cells" / "measured.json"] if PIPELINE.house.plan.cost else []

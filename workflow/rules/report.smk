@@ -2,6 +2,7 @@ rule report:
     input:
         spec=RESULTS / "cells" / "report.json",
         evaluated=evaluated_cells,
+        cost=measured_cost,
     output:
         html=report(
             RESULTS / "report.html",

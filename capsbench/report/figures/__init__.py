@@ -29,6 +29,7 @@ def figures() -> dict[str, Draw]:
         affnist_curves,
         affnist_factors,
         affnist_reconstructions,
+        cost,
         hardest,
         mnist_confusion,
         mnist_error,
@@ -60,6 +61,7 @@ def figures() -> dict[str, Draw]:
         "two_digit_accuracy": two_digit_accuracy.draw,
         "two_digit_curves": two_digit_curves.draw,
         "routing": routing.draw,
+        "cost": cost.draw,
         "training_curves": training_curves.draw,
     }
 

@@ -1,0 +1,40 @@
+"""`capsbench cost`: measure what a plan's variants cost, unless that is done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from capsbench.errors import CapsbenchError
+from capsbench.files import write_json
+from capsbench.pipeline import sole, writable
+from capsbench.plan import House
+from capsbench.plan.done import cost_digest, is_measured
+
+
+def measure(console: Console, house: House, device: str | None, threads: int, done: Path | None) -> None:
+    """Write cost.json of a plan's results folder; then say so in `done`.
+
+    Raises CapsbenchError if the plan wants none.
+    """
+    if house.plan.cost is None:
+        raise CapsbenchError(f"{house.path} says cost: false; take that away, or say `cost: {{batch: 128}}`.")
+    digest = cost_digest(house)
+    if is_measured(house.folder, digest):
+        console.print(f"{house.folder / 'cost.json'}: measured already")
+    else:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
+        from capsbench.evaluation.cost import measure_cost
+        from capsbench.training import device as devices
+
+        with writable(house.folder):
+            house.folder.mkdir(parents=True, exist_ok=True)
+        devices.set_up(threads)
+        with devices.device(device) as chosen, sole(house.folder / "cells", console.print):
+            found = measure_cost(house, chosen, threads, lambda text: console.print(text))
+            write_json(house.folder / "cost.json", found)
+        console.print(f"{house.folder / 'cost.json'}: {len(found['rows'])} variants measured on {found['device']}")
+    if done:
+        write_json(done, {"digest": digest})

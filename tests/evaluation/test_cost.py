@@ -1,0 +1,109 @@
+"""What a variant costs, measured: counts against arithmetic, and when it is measured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsbench.evaluation.cost import PHASES, measure_cost
+from capsbench.models import build_model, count_parameters
+from capsbench.plan import House
+from capsbench.plan.done import cost_digest, is_measured
+
+PLAN = """
+name: costs
+budget: reduced
+seeds: [0]
+width: 0.0625
+training: {steps: 4, batch: 16, precision: float32}
+cost: {batch: 4, repetitions: 3}
+variants:
+  twice: {base: capsnet-r3-recon, title: The same under another name}
+  plain: {model: cnn, channels: [32], kernels: [5], head: average}
+  own: {base: capsnet-r3-recon, routing: "cost_routing:halves"}
+tasks:
+  mnist:
+    variants: [plain, capsnet-r3-recon, twice, own]
+  multimnist:
+    variants: [capsnet-r3-recon]
+  two_digit:
+    variants: [two-digit-control]
+"""
+ROUTING = """
+from capsbench.routing import Routed, length
+def halves(votes):
+    c = votes.new_full(votes.shape[:3], 0.5)
+    v = 0.5 * votes.sum(1)
+    return Routed(v, c, length(v))
+"""
+
+
+def write(folder: Path, *replacements: tuple[str, str]) -> House:
+    (folder / "cost_routing.py").write_text(ROUTING)
+    text = PLAN
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new, 1)
+    (folder / "costs.yaml").write_text(text)
+    return House.load(folder / "costs.yaml")
+
+
+def test_every_cell_is_measured_and_alike_ones_once(tmp_path: Path) -> None:
+    house, said = write(tmp_path), []
+    found = measure_cost(house, torch.device("cpu"), 1, said.append)
+    json.dumps(found, allow_nan=False)
+    rows = {(row["task"], row["variant"]): row for row in found["rows"]}
+    assert list(rows) == [(cell.task, cell.variant) for cell in house.cells]
+    for cell in house.cells:
+        row, size = rows[cell.task, cell.variant], cell.options.IMAGE[0]
+        parameters = count_parameters(build_model(cell.spec, size, tmp_path))
+        assert row["parameters"] == parameters
+        # parameters and as many gradients are held at the end of the backward pass
+        assert row["peak_memory_mb"] * 2**20 >= 2 * 4 * parameters
+        for phase in PHASES:
+            assert len(row["seconds"][phase]) == 3
+            median = sorted(row["seconds"][phase])[1]
+            assert row["images_per_second"][phase] == pytest.approx(4 / median, rel=1e-2)
+    plain = rows["mnist", "plain"]["flops"]
+    convolution = 2 * 28 * 28 * 2 * 5 * 5  # two channels, SAME padding, two FLOPs a multiply-add
+    assert plain["inference"] == plain["forward"] == convolution + 2 * 2 * 10
+    reference = rows["mnist", "capsnet-r3-recon"]
+    assert reference["flops"]["forward"] > reference["flops"]["inference"]  # the decoder draws in training alone
+    assert reference["seconds"] == rows["mnist", "twice"]["seconds"]
+    assert reference["seconds"] != rows["mnist", "own"]["seconds"]
+    assert rows["multimnist", "capsnet-r3-recon"]["flops"]["inference"] > reference["flops"]["inference"]
+    assert said == [f"cost: round {number} of 3, 5 models" for number in (1, 2, 3)]
+    assert (found["batch"], found["repetitions"], found["device"], found["threads"]) == (4, 3, "cpu", 1)
+
+
+def test_what_decides_a_cost_decides_its_digest(tmp_path: Path) -> None:
+    before = cost_digest(write(tmp_path))
+    assert cost_digest(write(tmp_path, ("seeds: [0]", "seeds: [0, 1]"), ("steps: 4", "steps: 5"))) == before
+    assert cost_digest(write(tmp_path, ("The same under", "Alike under"))) == before
+    for change in (("batch: 4", "batch: 8"), ("0.0625", "0.125"), ("channels: [32]", "channels: [64]")):
+        assert cost_digest(write(tmp_path, change)) != before
+    house = write(tmp_path)
+    (tmp_path / "cost_routing.py").write_text(ROUTING.replace("0.5", "0.25"))
+    assert cost_digest(house) != before
+
+
+def test_a_truncated_measurement_is_none(tmp_path: Path) -> None:
+    digest = cost_digest(write(tmp_path))
+    file = tmp_path / "cost.json"
+    assert not is_measured(tmp_path, digest)
+    file.write_text(json.dumps({"digest": digest}))
+    assert is_measured(tmp_path, digest)
+    assert not is_measured(tmp_path, "another")
+    file.write_text(file.read_text()[:-5])
+    assert not is_measured(tmp_path, digest)
+
+
+def test_a_plan_may_do_without(tmp_path: Path) -> None:
+    assert write(tmp_path, ("cost: {batch: 4, repetitions: 3}", "cost: false")).plan.cost is None
+    assert write(tmp_path, ("cost: {batch: 4, repetitions: 3}\n", "")).plan.cost.model_dump() == {
+        "batch": 128,
+        "repetitions": 10,
+    }

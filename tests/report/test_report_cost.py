@@ -1,0 +1,63 @@
+"""The table and the figure `cost`: read from cost.json, shown only where it is of the plan's own models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import toy
+
+from capsbench.report import build_report
+from capsbench.report.collect import collect
+from capsbench.report.extras import extra_tables
+from capsbench.report.figures import NotDrawnError, figures
+from capsbench.report.figures.style import house_style
+
+
+def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> None:
+    build_report(folder)
+    table = pd.read_csv(folder / "tables" / "cost.csv")
+    assert list(zip(table["task"], table["variant"], strict=True)) == [(t, v) for t in toy.TASKS for v in toy.TASKS[t]]
+    stored = json.loads((folder / "cost.json").read_text())["rows"]
+    assert table["parameters"].tolist() == [row["parameters"] for row in stored]
+    assert table["images_per_second_backward"].tolist() == [40.25] * len(stored)
+    (extra,) = (extra for extra in extra_tables(collect(folder)) if extra.name == "cost")
+    texts = [entry.text for entry in extra.table.rows[0].entries]
+    assert texts[1] == "mnist (28x28)"
+    assert texts[3:6] == ["400.0", "400.0", "800.0"]
+    assert texts[-2:] == ["40.2", "512.5"]
+    caption = " ".join(extra.table.caption)
+    for words in ("AMD EPYC, 2 threads, torch 2.11.0", "batch 128; medians of 10 rounds", "Reduced models: width 1/8."):
+        assert words in caption
+    assert "What each variant costs" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda folder: toy.change_json(folder / "cost.json", digest="0" * 64), "for other models, options or source"),
+        (lambda folder: toy.truncate(folder / "cost.json"), "truncated or is not JSON"),
+        (lambda folder: (folder / "cost.json").unlink(), "is not there"),
+        (lambda folder: toy.change_json(folder / "plan.json", cost=None), "the plan asks for no costs"),
+    ],
+)
+def test_costs_that_are_not_the_plan_s_are_not_shown(folder: Path, published, spoil, reason: str) -> None:
+    spoil(folder)
+    results = collect(folder)
+    assert [extra.name for extra in extra_tables(results)] == ["routing"]
+    with pytest.raises(NotDrawnError, match=reason):
+        figures()["cost"](results, published)
+
+
+def test_the_figure_stands_on_logarithmic_axes_with_a_mark_a_variant(healthy: Path, published) -> None:
+    with house_style():
+        drawing = figures()["cost"](collect(healthy), published)
+    panels = drawing.figure.axes
+    assert len(panels) == 2 * len(toy.TASKS)
+    assert {axes.get_xscale() for axes in panels} == {"log"}
+    assert panels[0].get_ylabel() == "mnist (test)\nerror, %"
+    marks = [line for line in panels[0].lines if len(line.get_xdata()) == 1]
+    stored = json.loads((healthy / "cost.json").read_text())["rows"]
+    assert [line.get_xdata()[0] for line in marks] == [row["parameters"] for row in stored if row["task"] == "mnist"]
