@@ -31,22 +31,30 @@ Metrics = dict[str, tuple[float | None, str]]
 
 
 class Watched:
-    """What a capsule layer's routing was given in the model's last call: votes [B, I, J, D], children [B, I, d]."""
+    """What a capsule layer's routing is given while the model answers a batch, be it in several calls.
+
+    Votes [B, I, J, D], children [B, I, d].
+    """
 
     def __init__(self, layer: RoutingLayer) -> None:
         self.layer = layer
-        self.votes: Tensor | None = None
-        self.children: Tensor | None = None
+        self.votes: list[Tensor] = []
+        self.children: list[Tensor] = []
         self.handle = layer.register_forward_pre_hook(self._see, with_kwargs=True)
 
     def _see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.votes, self.children = args[0], kwargs.get("children")
+        self.votes.append(args[0])
+        if kwargs.get("children") is not None:
+            self.children.append(kwargs["children"])
+
+    def forget(self) -> None:
+        """Before the model's next call."""
+        self.votes, self.children = [], []
 
     def energy(self, couplings: Tensor) -> Tensor:
         """F of couplings [B, I, J] on the votes seen: [B] float64."""
-        assert self.votes is not None
         bias = self.layer.bias if "bias" in self.layer.trained else None
-        return energy(self.votes, couplings, bias)  # type: ignore[arg-type]
+        return energy(torch.cat(self.votes), couplings, bias)  # type: ignore[arg-type]
 
 
 class AtPasses:
@@ -85,6 +93,8 @@ def routing_condition(model: nn.Module, spec: Spec, digits: DigitSet) -> Conditi
     try:
         for images, labels, shuffled in _batches(model, digits):
             for r in numbers:
+                if watched is not None:
+                    watched.forget()
                 output = model(images, iterations=r, trace=r == numbers[-1])
                 at = seen[r]
                 at.answers.append(_answers(spec, output.scores))
@@ -93,8 +103,8 @@ def routing_condition(model: nn.Module, spec: Spec, digits: DigitSet) -> Conditi
                     at.energies.append(watched.energy(output.couplings))
             if output.trace is not None and len(output.trace) > 1:
                 changes.append(_changes(output.trace))
-            if watched is not None and watched.children is not None:
-                now = length(watched.children).amax(0)  # [I]
+            if watched is not None and watched.children:
+                now = length(torch.cat(watched.children)).amax(0)  # [I]
                 longest = now if longest is None else longest.maximum(now)
     finally:
         if watched is not None:
