@@ -136,3 +136,14 @@ def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:
     code = "import sys, capsbench.report\nprint([m for m in ('torch', 'matplotlib', 'seaborn') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_a_report_takes_less_than_twenty_seconds_and_no_torch(folder: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nsys.modules['torch'] = None\n"
+        "from capsbench.report import build_report\nbuild_report(Path(sys.argv[1]))\nprint(time.process_time())"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(answer.stdout) < 20  # of the processor: other work on the machine is not the report's
