@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ from capsbench.report.captions import budget_words, reductions_of
 from capsbench.report.experiments import experiments
 from capsbench.report.extras import extra_tables
 from capsbench.report.figures import DrawnFigure
-from capsbench.report.judged import VERDICTS, Judged, read_claims
+from capsbench.report.judged import VERDICTS, read_claims
 from capsbench.report.origins import environments, origins
 from capsbench.report.protocol import Difference, differences
 from capsbench.report.published import Published
-from capsbench.report.questions import answers
+from capsbench.report.questions import answers, untested
 from capsbench.report.results import IN_THE_MEANS, KINDS, Results
 from capsbench.report.strips import Strip, strips
 from capsbench.report.tables import csv_frame, long_table, spec_for
@@ -92,7 +91,7 @@ def write_html(
         judged=judged,
         verdicts=VERDICTS,
         answers=answers(judged) if judged else [],
-        untested=_untested(judged) if judged else [],
+        untested=untested(judged) if judged else [],
         experiments=experiments(results, published, judged),
         drawn=drawn,
         digits=lambda unit: decimals(unit or ""),
@@ -162,12 +161,6 @@ def _task_view(results: Results, task: str, published: Published) -> TaskView:
         [places[row.variant] for row in table.rows],
         [column.kind for column in table.columns].index("value") if table.rows else 0,
     )
-
-
-def _untested(judged: Judged) -> list[tuple[str, int]]:
-    """Why claims were not run, the most frequent reason first."""
-    reasons = Counter(claim.why.rstrip(".") for claim in judged.claims if claim.verdict == "not run")
-    return reasons.most_common()
 
 
 def _embedded(png: Path) -> str:

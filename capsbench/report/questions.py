@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,7 @@ QUESTIONS = (
         },
     ),
 )
+NO_CELL = "this plan has no such cell"
 OPPOSITE: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
 HIGHER_IS_BETTER = ("accuracy",)
 
@@ -73,6 +75,27 @@ def answers(judged: Judged) -> list[Answer]:
             outcomes = [(claim, outcome(claim, said)) for claim, said in found]
             given.append(Answer(question.words, _short(outcomes, question.if_worse), _sentence(outcomes), outcomes))
     return given
+
+
+@dataclass(frozen=True)
+class Untested:
+    """One kind of reason why claims were not run: how many, and each reason with its number."""
+
+    kind: str
+    count: int
+    reasons: list[tuple[str, int]]
+
+
+def untested(judged: Judged) -> list[Untested]:
+    """Why claims were not run, the most frequent kind first. A kind is what stands before a reason's colon."""
+    kinds: dict[str, Counter[str]] = {}
+    for claim in judged.claims:
+        if claim.verdict == "not run":
+            why = claim.why.rstrip(".")
+            kind = NO_CELL if why.startswith(NO_CELL.removesuffix("such cell")) else why.split(":")[0]
+            kinds.setdefault(kind, Counter())[why] += 1
+    found = [Untested(kind, reasons.total(), reasons.most_common()) for kind, reasons in kinds.items()]
+    return sorted(found, key=lambda untested: -untested.count)
 
 
 def outcome(claim: Claim, said: Outcome) -> Outcome:

@@ -15,7 +15,7 @@ from capsbench.report.experiments import VALUE_CLAIMS, experiments, is_baseline
 from capsbench.report.judged import Judged, read_claims
 from capsbench.report.protocol import differences
 from capsbench.report.published import Published
-from capsbench.report.questions import QUESTIONS, answers
+from capsbench.report.questions import QUESTIONS, answers, untested
 
 
 def judged(verdicts: dict[str, str], effect: float = -0.2) -> Judged:
@@ -74,6 +74,19 @@ def test_no_difference_is_no_and_a_difference_goes_by_its_sign() -> None:
     assert answers(judged({"mnist-routing-alone": "reproduced"}))[0].short == "No"
     assert answers(judged({"mnist-routing-alone": "not reproduced"}, effect=-0.2))[0].short == "Yes"
     assert answers(judged({"mnist-routing-alone": "not reproduced"}, effect=0.2))[0].short == "Yes, for the worse"
+
+
+def test_reasons_for_not_running_are_put_together() -> None:
+    whys = ["this plan has no cell mnist/a.", "this plan has no cell mnist/b.", "reduced protocol: width 1/8.", "other"]
+    claims = [toy_claims.claim(f"c{k}", "not run", [], why=why) for k, why in enumerate(whys)]
+    claims.append(toy_claims.claim("run", "reproduced", ["a"]))
+    found = untested(Judged.model_validate({"schema": 1, "claims": claims}))
+    assert [(u.kind, u.count) for u in found] == [
+        ("this plan has no such cell", 2),
+        ("reduced protocol", 1),
+        ("other", 1),
+    ]
+    assert found[0].reasons == [("this plan has no cell mnist/a", 1), ("this plan has no cell mnist/b", 1)]
 
 
 def test_every_claim_that_the_page_asks_for_is_declared(repository: Path) -> None:
