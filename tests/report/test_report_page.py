@@ -129,7 +129,7 @@ def test_the_same_results_give_the_same_page_and_tables(tmp_path: Path) -> None:
     first = {path: path.read_bytes() for path in files}
     build_report(folder)
     assert {path: path.read_bytes() for path in files} == first
-    assert len(first) == 1 + 1 + 2 * 3 + 8 * 3  # plan, page, tables, figures
+    assert len(first) == 1 + 1 + 1 + 3 * 3 + 8 * 3  # plan, page, claims, tables, figures
 
 
 def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:
