@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +30,29 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
     if not snakefile.is_file():
         raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
     said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--cores", cores, "--nolock"]
+    if not _is_batch(options) and (count := gpus()):
+        said += ["--resources", f"gpu={count}"]
     return [*said, "--configfile", str(path), *options]
+
+
+def gpus() -> int:
+    """How many GPUs this machine may use, asked without torch; 0 where cells are to train on the CPU."""
+    device, _, number = os.environ.get("CAPSBENCH_DEVICE", "").partition(":")
+    if device == "cpu" or number:
+        return 1 if number else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    if (program := shutil.which("nvidia-smi")) is None:
+        return 0
+    said = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False)
+    return len([line for line in said.stdout.splitlines() if line.startswith("GPU ")])
+
+
+def _is_batch(options: Sequence[str]) -> bool:
+    """Whether the jobs run elsewhere: then how many GPUs this machine has is nobody's limit."""
+    said = {option.split("=")[0] for option in options}
+    return bool(said & {"--profile", "--executor", "-e"} or os.environ.get("SNAKEMAKE_PROFILE"))
 
 
 def list_jobs(path: Path, cores: str, options: Sequence[str]) -> int:

@@ -14,6 +14,8 @@ import torch
 
 from capsbench.errors import CapsbenchError
 
+BATCH_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID")  # set by SLURM, LSF and PBS in each of their jobs
+
 
 def set_up(threads: int = 1) -> None:
     """Deterministic algorithms, full float32 (no TF32), and a fixed number of threads: weights differ with it."""
@@ -53,14 +55,18 @@ def device(name: str | None = None) -> Iterator[torch.device]:
 
 @contextlib.contextmanager
 def _one_gpu(numbers: list[int]) -> Iterator[int]:
-    """Lock one GPU for this process: cells spread over GPUs and never meet on one. A dead process's lock is free."""
+    """Lock one GPU for this process: cells spread over GPUs and never meet on one. A dead process's lock is free.
+
+    The GPUs of a batch job are its own, and each job may count them from 0: its locks are kept apart from other jobs'.
+    """
     folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"
     folder.mkdir(exist_ok=True)
+    job = next((f"{name}-{os.environ[name]}-" for name in BATCH_JOBS if os.environ.get(name)), "")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     while True:
         for number in numbers:
             label = visible[number] if number < len(visible) and visible[number] else str(number)
-            stream = (folder / f"gpu-{label.replace('/', '_')}").open("w")
+            stream = (folder / f"{job}gpu-{label}".replace("/", "_")).open("w")
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

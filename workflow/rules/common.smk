@@ -26,7 +26,10 @@ PYTHON = (
     else shlex.quote(sys.executable)
 )
 CLONE = shlex.quote(str(workflow.basedir))
-CAPSBENCH = f"PYTHONPATH={CLONE}${{PYTHONPATH:+:$PYTHONPATH}} {PYTHON} -m capsbench"
+# `exec`: a batch system's SIGTERM reaches bash as well; one that stayed would die of it, and the job with it, unsaved.
+CAPSBENCH = (
+    f"PYTHONPATH={CLONE}${{PYTHONPATH:+:$PYTHONPATH}} exec {PYTHON} -m capsbench"
+)
 
 
 wildcard_constraints:
@@ -47,3 +50,18 @@ def evaluated_cells(wildcards):
 
 def measured_cost(wildcards):
     return [RESULTS / "cells" / "measured.json"] if PIPELINE.house.plan.cost else []
+
+
+# What a batch system is asked for. A job that is tried again gets more memory and, up to the day that most partitions
+# allow, more time; training goes on from its checkpoint, so time need not suffice for a whole cell. A run on one machine
+# is limited by none of these unless it says --resources.
+def memory(wildcards, attempt):
+    return 8000 * attempt
+
+
+def training_minutes(wildcards, attempt):
+    return min(720 * attempt, 1440)
+
+
+def evaluation_minutes(wildcards, attempt):
+    return min(240 * attempt, 1440)

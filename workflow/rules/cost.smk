@@ -9,6 +9,10 @@ rule cost:
     conda:
         "../../environment.yml"
     threads: max(workflow.cores or 1, 1)
+    resources:
+        gpu=1,
+        mem_mb=memory,
+        runtime=evaluation_minutes,
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,

@@ -9,6 +9,10 @@ rule evaluate:
     conda:
         "../../environment.yml"
     threads: 1
+    resources:
+        gpu=1,
+        mem_mb=memory,
+        runtime=evaluation_minutes,
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
