@@ -73,6 +73,8 @@ def test_quick_names_its_reductions() -> None:
         words = house.reductions(cell)
         assert "2 of 5 seeds" in words
         assert any(word.startswith("width 1/") for word in words)
+        kinds = {kind for kind, _ in house.reduced(cell)}
+        assert kinds == {"experiment", "training", "measuring"}  # so it judges no claim
 
 
 MISTAKES = [

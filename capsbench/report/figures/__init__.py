@@ -29,6 +29,7 @@ def figures() -> dict[str, Draw]:
         affnist_curves,
         affnist_factors,
         affnist_reconstructions,
+        claims,
         cost,
         hardest,
         mnist_confusion,
@@ -45,6 +46,7 @@ def figures() -> dict[str, Draw]:
     )
 
     return {
+        "claims": claims.draw,
         "mnist_error": mnist_error.draw,
         "mnist_confusion": mnist_confusion.draw,
         "hardest": hardest.draw,

@@ -1,0 +1,82 @@
+"""Figure: every judged claim as an interval against what is claimed, a panel a family."""
+
+from __future__ import annotations
+
+import textwrap
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from capsbench.report.captions import budget_words, listing
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.verdicts import Judged, Judgement
+
+PAPER = COLOURS[5]
+LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
+    "reproduced": ("o", COLOURS[0]),
+    "not reproduced": ("X", COLOURS[2]),
+    "undecided": ("s", COLOURS[1]),
+}
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """Draw it. Raises NotDrawnError if no claim could be judged."""
+    judged = results.judged
+    families = _families(judged) if judged is not None else {}
+    if judged is None or not families:
+        raise NotDrawnError("no claim could be judged by these results")
+    rows = [len(found) for found in families.values()]
+    figure = canvas(WIDTH, 0.7 + sum(0.75 + 0.34 * count for count in rows))
+    panels = figure.subplots(len(families), 1, squeeze=False, height_ratios=[count + 1.2 for count in rows])[:, 0]
+    for axes, (family, found) in zip(panels, families.items(), strict=True):
+        _panel(axes, found)
+        axes.set_title(judged.claims.families[family], fontsize=9)
+    used = [verdict for verdict in LOOKS if any(j.verdict == verdict for found in families.values() for j in found)]
+    handles = [Line2D([], [], color=LOOKS[v][1], marker=LOOKS[v][0], ms=6, lw=2, label=v) for v in used]
+    handles.append(Line2D([], [], color=PAPER, marker="D", ms=5, mfc="white", mew=1.4, lw=0, label="claimed"))
+    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
+    counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
+    caption = [
+        "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step), for a comparison the",
+        "claimed cell less the other. Diamond and band: what is claimed, with the tolerance written down before;",
+        f"a dashed line: no difference. Budget: {budget_words(results)}. Of all claims {counts}.",
+    ]
+    return Drawing(figure, "Claims and what became of them", " ".join(caption))
+
+
+def _families(judged: Judged) -> dict[str, list[Judgement]]:
+    """The claims that have an estimate, by family and unit: a panel has one axis."""
+    found: dict[str, list[Judgement]] = {}
+    for judgement in judged.judgements:
+        if judgement.estimate is not None:
+            found.setdefault(judgement.claim.family, []).append(judgement)
+    return found
+
+
+def _panel(axes: Axes, found: list[Judgement]) -> None:
+    """One family: a line a claim, from above."""
+    if any(judgement.claim.kind != "value" for judgement in found):
+        axes.axvline(0, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
+    for y, judgement in enumerate(found):
+        claim, estimate = judgement.claim, judgement.estimate
+        assert estimate is not None  # chosen so
+        centre = claim.expected if claim.kind == "value" else 0.0
+        if claim.delta is not None and centre is not None:
+            axes.barh(y, 2 * claim.delta, left=centre - claim.delta, height=0.62, color=PALE, zorder=0)
+            axes.plot(centre, y, "D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=2)
+        low, high = judgement.adjusted or estimate.interval()
+        marker, colour = LOOKS[judgement.verdict]
+        axes.plot([low, high], [y, y], color=colour, lw=2, solid_capstyle="butt", zorder=3)
+        axes.plot(estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
+        text = f"{judgement.verdict}, n={judgement.n}"
+        axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
+    labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]
+    axes.set_yticks(range(len(found)), labels, fontsize=7)
+    axes.set_ylim(len(found) - 0.45, -0.55)
+    units = dict.fromkeys(judgement.sides[0].unit for judgement in found)
+    axes.set_xlabel(listing(unit for unit in units if unit), fontsize=8)
+    tidy(axes, "x")
+    axes.spines["left"].set_visible(False)

@@ -1,0 +1,122 @@
+"""Figure and tables of claims, from results whose verdicts are known; bold only where it is certain."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import toy
+from judging import answer, claim, errors, judged, measure, results_of
+
+from capsbench.plan import config_folder
+from capsbench.report.best import certainly_best
+from capsbench.report.collect import collect
+from capsbench.report.figures import NotDrawnError
+from capsbench.report.figures import claims as figure
+from capsbench.report.figures.style import house_style
+from capsbench.report.formats import to_latex, to_markdown
+from capsbench.report.published import Published, read_published
+from capsbench.report.results import Results
+from capsbench.report.verdicts.tables import write_tables
+from capsbench.report.wide import wide_table
+
+CELLS = {"mnist": ["cnn", "capsnet-r3-recon", "capsnet-r3"]}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Judged: a value reproduced, a direction reproduced, an equivalence undecided, a claim not run."""
+    folder = results_of(tmp_path_factory.mktemp("claims") / "full", CELLS)
+    answer(folder, "cnn", errors(0.04, stream=1))
+    answer(folder, "capsnet-r3-recon", errors(0.02, stream=2))
+    said = [
+        claim("value"),
+        claim("direction", family="two", sentence="A & B are 5 % _better_ than {C}."),
+        claim("no_difference", family="two", delta=2.0),
+        claim("value", id="missing", cell="mnist/capsnet-r1"),
+    ]
+    found, results = judged(folder, *said)
+    results.judged = found
+    assert [j.verdict for j in found.judgements] == ["reproduced", "reproduced", "undecided", "not run"]
+    return results
+
+
+def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Results) -> None:
+    published = Published(values=[], notes={})
+    with house_style():
+        drawing = figure.draw(results, published)
+        panels = drawing.figure.axes
+        assert [axes.get_title(loc="left") for axes in panels] == ["A family", "A family"]
+        assert [len(axes.get_yticklabels()) for axes in panels] == [1, 2]
+        shown = [text.get_text() for axes in panels for text in axes.texts]
+        assert shown == ["reproduced, n=5", "reproduced, n=5", "undecided, n=5"]
+        assert [patch.get_width() for patch in panels[0].patches] == [pytest.approx(1.0)]  # 2 +- 0.5
+    assert "2 reproduced, 0 not reproduced, 1 undecided and 1 not run" in drawing.caption
+    with pytest.raises(NotDrawnError, match="no claim could be judged"):
+        figure.draw(collect(results.folder), published)
+
+
+def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:
+    assert results.judged is not None
+    csv, markdown, latex = write_tables(tmp_path, results.judged, results)
+    frame = pd.read_csv(csv)
+    assert list(frame["id"]) == [judgement.claim.id for judgement in results.judged.judgements]
+    assert list(frame["verdict"]) == ["reproduced", "reproduced", "undecided", "not run"]
+    assert frame["claimed"][1] == "mnist/capsnet-r3-recon"
+    assert frame["baseline"][1] == "mnist/cnn"
+    text = markdown.read_text()
+    assert text.startswith("4 claims: 2 reproduced, 0 not reproduced, 1 undecided and 1 not run.")
+    assert "Holm over the 2 claims of the family, run or not." in text
+    assert latex.read_text().count(r"\begin{tabular}") == 2
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_the_latex_of_claims_compiles(results: Results, tmp_path: Path) -> None:
+    assert results.judged is not None
+    write_tables(tmp_path, results.judged, results)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "claims.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+# ---- bold ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Three variants of five seeds; the errors are to be written."""
+    return results_of(tmp_path / "table", CELLS)
+
+
+def write(folder: Path, **errors_of: list[float]) -> Results:
+    for variant, values in errors_of.items():
+        for seed, value in enumerate(values):
+            measure(folder, "mnist", variant.replace("_", "-"), seed, "test", error=value)
+    return collect(folder)
+
+
+def test_the_best_is_bold_where_it_is_certain(table: Path) -> None:
+    found = write(
+        table,
+        cnn=[3.0, 3.1, 2.9, 3.0, 3.0],
+        capsnet_r3=[2.0, 2.1, 1.9, 2.0, 2.0],
+        capsnet_r3_recon=[1.0, 1.1, 0.9, 1.0, 1.0],
+    )
+    assert {cell.variant for cell in certainly_best(found, "mnist")} == {"capsnet-r3-recon"}
+    wide = wide_table(found, "mnist", read_published(config_folder() / "published.yaml"))
+    assert "**1.00 ± 0.09**" in to_markdown(wide)
+    assert to_markdown(wide).count("**") == 4  # and the title
+    assert r"\textbf{1.00 $\pm$ 0.09}" in to_latex(wide)
+    assert any("Bold: the best of its column" in sentence for sentence in wide.caption)
+
+
+def test_nothing_is_bold_where_any_other_could_be_as_good(table: Path) -> None:
+    near = [1.05, 1.2, 0.85, 1.1, 1.0]
+    found = write(table, cnn=[3.0, 3.1, 2.9, 3.0, 3.0], capsnet_r3=near, capsnet_r3_recon=[1.0, 1.1, 0.9, 1.0, 1.0])
+    assert certainly_best(found, "mnist") == set()
+    for seed in (1, 2, 3, 4):
+        toy.fail(table, "mnist", "capsnet-r3", seed)  # one seed: nobody knows how good it is
+    assert certainly_best(write(table, capsnet_r3=[9.0]), "mnist") == set()

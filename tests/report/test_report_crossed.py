@@ -1,0 +1,243 @@
+"""Statistics on simulated data whose truth is known: coverage, false positives, and against scipy and statsmodels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.weightstats import ttost_ind
+
+from capsbench.report.statistics import (
+    Scored,
+    crossed,
+    difference,
+    digit_effects,
+    disagreements,
+    holm,
+    one_sample,
+    seeds_to_decide,
+    summarise,
+    three_trials,
+)
+
+
+def slack(share: float, trials: int) -> float:
+    """Four standard errors of a share of so many trials: exceeded once in 16,000."""
+    return 4 * float(np.sqrt(share * (1 - share) / trials))
+
+
+def sides(rng: np.random.Generator, n: int, over_seeds: float, together: float, digits: int = 150) -> list[Scored]:
+    """Two cells without a difference in truth, on the same digits, which they share in part."""
+    shared, cells = rng.normal(0, 1, digits), []
+    for _ in range(2):
+        values = (
+            rng.normal(0, over_seeds, (n, 1))
+            + shared
+            + rng.normal(0, 0.5, digits)
+            + rng.normal(0, together, (n, digits))
+        )  # [n, digits]
+        bases = np.arange(digits)
+        cells.append(Scored(values.mean(1), np.stack([digit_effects(row, bases, digits) for row in values])))
+    return cells
+
+
+# ---- coverage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "over_seeds", "together", "widest"),
+    [
+        (5, 0.2, 0.5, 0.965),  # seeds differ most, as on affNIST
+        (3, 0.2, 0.1, 0.965),
+        (5, 0.0, 2.0, 0.985),  # what a seed does to a digit weighs most, as on MNIST
+        (5, 0.05, 0.5, 0.98),
+        (2, 0.1, 0.5, 0.99),
+    ],
+)
+def test_the_crossed_interval_covers_the_truth_as_it_says(
+    n: int, over_seeds: float, together: float, widest: float
+) -> None:
+    rng, trials = np.random.default_rng(n), 500
+    covered = []
+    for _ in range(trials):
+        estimate = crossed(*sides(rng, n, over_seeds, together), draws=300)
+        assert estimate is not None
+        low, high = estimate.interval()
+        covered.append(low < 0 < high)
+    share = float(np.mean(covered))
+    assert 0.95 - slack(0.95, trials) <= share <= widest + slack(widest, trials)
+
+
+def test_a_percentile_interval_over_5_seeds_would_not() -> None:
+    """Why the crossed bootstrap's standard error goes with Student's t: the plain percentiles miss too often."""
+    rng, trials = np.random.default_rng(0), 2000
+    values = rng.normal(0, 1, (trials, 5))
+    drawn = values[:, rng.integers(0, 5, (400, 5))].mean(2)  # [trials, draws]
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=1)
+    assert ((low < 0) & (high > 0)).mean() < 0.95 - slack(0.95, trials)
+    ours = [summarise(row) for row in values]
+    assert np.mean([s.low < 0 < s.high for s in ours]) == pytest.approx(0.95, abs=slack(0.95, trials))  # type: ignore[operator]
+
+
+def test_welch_s_interval_covers_the_truth_with_unequal_seeds_and_spreads() -> None:
+    rng, trials = np.random.default_rng(1), 3000
+    covered = []
+    for _ in range(trials):
+        estimate = difference(rng.normal(1, 3, 5), rng.normal(1, 1, 3))
+        assert estimate is not None
+        covered.append(estimate.interval()[0] < 0 < estimate.interval()[1])
+    assert np.mean(covered) == pytest.approx(0.95, abs=slack(0.95, trials) + 0.005)
+
+
+def test_pairs_draw_both_their_digits_again() -> None:
+    """Against the bootstrap that draws digits and weighs each pair by both: slow, and what the effects stand for."""
+    rng = np.random.default_rng(2)
+    digits, pairs = 60, 2000
+    hard = rng.random(digits) < 0.2
+    bases = np.array([rng.choice(digits, 2, replace=False) for _ in range(pairs)])
+    wrong = 100.0 * (rng.random(pairs) < 0.1 + 0.3 * hard[bases].sum(1))
+    effects = digit_effects(wrong, bases, digits)
+    assert effects.sum() == pytest.approx(0, abs=1e-9)
+    means = []
+    for _ in range(4000):
+        drawn = np.bincount(rng.integers(0, digits, digits), minlength=digits)
+        weight = drawn[bases].prod(1)
+        means.append((weight * wrong).sum() / weight.sum())
+    assert np.sqrt((effects**2).sum()) == pytest.approx(np.std(means), rel=0.12)
+    independent = np.std(wrong) / np.sqrt(pairs)
+    assert np.std(means) > 1.5 * independent  # pairs taken as independent images would promise too much
+
+
+def test_images_of_one_digit_count_as_one() -> None:
+    rng = np.random.default_rng(3)
+    digits, copies = 200, 32
+    hard = rng.random(digits) < 0.3
+    bases = np.repeat(np.arange(digits), copies)
+    wrong = 100.0 * hard[bases]  # every copy of a hard digit is wrong: 200 answers, not 6,400
+    effects = digit_effects(wrong, bases, digits)
+    assert np.sqrt((effects**2).sum()) == pytest.approx(100 * hard.std() / np.sqrt(digits))
+
+
+def test_the_same_draws_come_again_and_what_cannot_be_drawn_is_refused() -> None:
+    a, b = sides(np.random.default_rng(4), 5, 0.1, 0.5)
+    assert crossed(a, b) == crossed(a, b)
+    assert crossed(a, b, seed=1) != crossed(a, b)
+    one = Scored(a.means[:1], a.effects[:1])
+    assert crossed(one, b) is None
+    with pytest.raises(ValueError, match="same test digits"):
+        crossed(a, Scored(b.means, b.effects[:, 1:]))
+
+
+# ---- families --------------------------------------------------------------------------------------------------------
+
+
+def test_a_family_without_any_truth_is_rarely_believed() -> None:
+    """12 true null hypotheses a family: without correction 46 % of families have a false claim, with Holm under 5 %."""
+    rng, trials, claims = np.random.default_rng(5), 1500, 12
+    a, b = rng.normal(0, 1, (2, trials, claims, 5))
+    p = stats.ttest_ind(a, b, axis=2, equal_var=False).pvalue  # [trials, claims]
+    believed = claims * p.min(1) < 0.05  # Holm's first step: whether it believes any of the family
+    for row, said in list(zip(p.tolist(), believed, strict=True))[:15]:  # statsmodels collects garbage at every call
+        assert (min(holm(row)) < 0.05) == said
+    assert believed.mean() <= 0.05 + slack(0.05, trials)
+    assert (p.min(1) < 0.05).mean() > 0.3
+
+
+def test_a_crossed_family_without_any_truth_is_rarely_believed() -> None:
+    rng, trials = np.random.default_rng(6), 120
+    believed = 0
+    for _ in range(trials):
+        p = [crossed(*sides(rng, 4, 0.1, 0.5), draws=300).p() for _ in range(5)]  # type: ignore[union-attr]
+        believed += len(p) * min(p) < 0.05
+    assert believed / trials <= 0.05 + slack(0.05, trials)
+
+
+def test_equivalence_is_not_found_at_the_margin() -> None:
+    rng, trials = np.random.default_rng(7), 2000
+    found = 0
+    for _ in range(trials):
+        estimate = difference(rng.normal(0.5, 0.2, 5), rng.normal(0, 0.2, 5))  # in truth just not equivalent
+        assert estimate is not None
+        found += estimate.p_equivalent(0.5) < 0.05
+    assert found / trials <= 0.05 + slack(0.05, trials)
+
+
+# ---- against scipy and statsmodels -----------------------------------------------------------------------------------
+
+
+def test_welch_and_equivalence_are_theirs() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(1, 1, 5), rng.normal(0.5, 2, 4)
+    ours, theirs = difference(a, b), stats.ttest_ind(a, b, equal_var=False)
+    assert ours is not None
+    assert ours.p() == pytest.approx(theirs.pvalue)
+    assert ours.freedom == pytest.approx(theirs.df)
+    assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval()))
+    assert ours.p_equivalent(3.0) == pytest.approx(ttost_ind(a, b, -3.0, 3.0, usevar="unequal")[0])
+    assert ours.p_equivalent(3.0) < 0.2 < ours.p_equivalent(0.1)
+
+
+def test_no_spread_is_no_error() -> None:
+    same = one_sample([5.0, 5.0, 5.0], against=5.0)
+    assert same is not None
+    assert (same.p(), same.interval()) == (1.0, (0.0, 0.0))
+    apart = difference([5.0, 5.0], [4.0, 4.0])
+    assert apart is not None
+    assert (apart.p(), apart.p_equivalent(2.0), apart.p_equivalent(0.5)) == (0.0, 0.0, 1.0)
+
+
+def test_mcnemar_is_binomial_and_silent_on_dependent_images() -> None:
+    a = np.array([True] * 9 + [False] * 3 + [True] * 50)
+    b = np.array([False] * 9 + [True] * 3 + [True] * 50)
+    assert disagreements(a, b, independent=True) == (9, 3, pytest.approx(stats.binomtest(3, 12).pvalue))
+    assert disagreements(a, b, independent=False) == (9, 3, None)
+
+
+# ---- how many seeds --------------------------------------------------------------------------------------------------
+
+
+def test_the_seeds_that_are_named_decide_in_80_of_100() -> None:
+    a, b = [0.0, 1.0, 2.0, 1.0, 1.0], [1.5, 2.5, 0.5, 1.5, 1.5]
+    estimate = difference(a, b)
+    assert estimate is not None
+    needed = seeds_to_decide(estimate, abs(estimate.value), 0.05)
+    assert needed is not None
+    rng, trials = np.random.default_rng(9), 4000
+    sd, effect = float(np.std(a, ddof=1)), abs(estimate.value)
+    first, second = rng.normal(0, sd, (trials, needed)), rng.normal(effect, sd, (trials, needed))
+    told = stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue < 0.05
+    assert told.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
+    a, b = sides(np.random.default_rng(10), 5, 0.001, 0.0)
+    estimate = crossed(a, b)
+    assert estimate is not None
+    assert seeds_to_decide(estimate, estimate.error, 0.05) is None
+    assert seeds_to_decide(estimate, 0.0, 0.05) is None
+    assert seeds_to_decide(estimate, 10 * estimate.error, 0.05) == 6  # one more than there are
+
+
+# ---- would three trials have told ------------------------------------------------------------------------------------
+
+
+def test_three_trials_are_enumerated_by_hand() -> None:
+    a, b = [1.0, 2.0, 3.0, 4.0], [2.0, 3.0, 4.0]
+    means = [np.mean(three) for three in itertools.combinations(a, 3)]  # 2, 7/3, 8/3, 3 against 3
+    assert three_trials(a, b, -1) == (sum(m < 3 for m in means) / 4, 4, True) == (0.75, 4, True)
+    assert three_trials(a, b, 1) == (0.0, 4, True)  # a tie shows nothing
+    assert three_trials(a, 2.5, 1) == (0.5, 4, True)
+    assert three_trials(a[:2], b, 1) is None
+    assert three_trials(a, b[:2], 1) is None
+
+
+def test_many_seeds_are_drawn_in_the_place_of_all() -> None:
+    a = np.random.default_rng(11).normal(0, 1, 40)
+    found = three_trials(a.tolist(), 0.0, 1)
+    assert found is not None
+    exact = np.mean([np.mean(three) > 0 for three in itertools.combinations(a, 3)])
+    assert not found.exact
+    assert found.share == pytest.approx(exact, abs=slack(0.5, found.draws))
+    assert found == three_trials(a.tolist(), 0.0, 1)
