@@ -1,4 +1,4 @@
-# capsbench: plan -> data -> train -> evaluate -> tables, figures, report.
+# capsbench: plan -> data -> tune -> train -> evaluate -> tables, figures, report.
 #   snakemake                                     config/quick.yaml
 #   snakemake --configfile config/paper.yaml      the paper's plan
 from snakemake.utils import min_version
@@ -8,6 +8,7 @@ min_version("9.14")
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
+include: "workflow/rules/tune.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/cost.smk"

@@ -28,7 +28,15 @@ from capsbench.data.source import DataSource, cache_folder, find_source, source_
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
-from capsbench.plan.done import cost_digest, evaluation_source, is_done, is_measured, run_digests
+from capsbench.plan.done import (
+    cost_digest,
+    evaluation_source,
+    is_done,
+    is_measured,
+    is_tuned,
+    run_digests,
+    tuning_digest,
+)
 from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file
@@ -145,7 +153,8 @@ class Pipeline:
         folder = self.house.folder
         _write_if_changed(folder / "cells" / "data.json", data)
         _write_if_changed(
-            folder / "cells" / "report.json", {"source": report_source(), "plan": described(self.house, data)}
+            folder / "cells" / "report.json",
+            {"source": report_source(), "plan": described(self.house, data, promised=True)},
         )
         if self.house.plan.cost is not None:
             cost = cost_digest(self.house)
@@ -155,17 +164,36 @@ class Pipeline:
         for cell in self.house.cells:
             specs = self.specs(cell)
             test_set = measured_on(self.house, cell)
-            runs = {seed: run_digests(self.house, cell, seed, data["digest"], test_set)["run"] for seed in cell.seeds}
-            _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in runs.items()}})
+            runs, promised = (
+                {seed: run_digests(self.house, cell, seed, data["digest"], test_set, p)["run"] for seed in cell.seeds}
+                for p in ((False, True) if cell.tuned else (False, False))
+            )
+            _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in promised.items()}})
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
             _write_if_changed(specs / "evaluate-spec.json", evaluation)
-            manifests = {seed: is_done(self.house.run_folder(cell, seed), run) for seed, run in runs.items()}
+            if cell.tuned is not None:
+                self._bring_tuning_up_to_date(cell, data["digest"])
+            manifests = {
+                seed: None if cell.waits else is_done(self.house.run_folder(cell, seed), run)
+                for seed, run in runs.items()
+            }
             if None in manifests.values():
                 (specs / "trained.json").unlink(missing_ok=True)
             if not all(m and self._is_evaluated(cell, seed, m) for seed, m in manifests.items()):
                 (specs / "evaluated.json").unlink(missing_ok=True)
         if not _report_is_kept(folder):
             (folder / "cells" / "reported.json").unlink(missing_ok=True)
+
+    def _bring_tuning_up_to_date(self, cell: Cell, data: str) -> None:
+        """The spec of a tuned row's trials; its promise is taken back where the stored choice is not theirs."""
+        digest = tuning_digest(self.house, cell, data)
+        _write_if_changed(self.specs(cell) / "tune-spec.json", {"trials": digest})
+        if not is_tuned(self.house, cell, digest):
+            (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
+
+    def tuned_cells(self) -> list[str]:
+        """The folder names of the rows whose learning rate and schedule tuning chooses."""
+        return sorted({cell.folder_name for cell in self.house.cells if cell.tuned is not None})
 
     def _is_evaluated(self, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
         """Whether a run that is done has its metrics; a failed one has none to have."""
@@ -185,9 +213,12 @@ class Pipeline:
             )
 
 
-def described(house: House, data: dict[str, str]) -> dict[str, Any]:
-    """plan.json: the plan, and the digest that its cost.json must have (null where the plan wants none)."""
-    return {**house.describe(data), "cost": cost_digest(house) if house.plan.cost is not None else None}
+def described(house: House, data: dict[str, str], promised: bool = False) -> dict[str, Any]:
+    """plan.json: the plan, and the digest that its cost.json must have (null where the plan wants none).
+
+    `promised`: as it is known before any work, without what tuning is still to choose.
+    """
+    return {**house.describe(data, promised), "cost": cost_digest(house) if house.plan.cost is not None else None}
 
 
 def report_source() -> str:

@@ -136,6 +136,29 @@ def train(
 
 
 @app.command()
+def tune(
+    path: PlanPath,
+    task: Task = None,
+    variant: Variant = None,
+    device: Device = None,
+    threads: Threads = 1,
+    done: Done = None,
+) -> None:
+    """Choose learning rate and schedule for a plan's tuned rows, on held-out training digits; goes on if stopped."""
+    from capsbench.cli.tune import tune_cells
+
+    house, source = open_house(path)
+    tune_cells(console, house, source, _rows_of(house, task, variant), device, threads, done)
+
+
+def _rows_of(house: House, task: str | None, variant: str | None) -> list[Cell]:
+    """The cells that the options name; a variant stands for its tuned row as well."""
+    cells = _chosen(house, task, variant)
+    names = {(cell.task, cell.variant) for cell in cells}
+    return [cell for cell in house.cells if cell in cells or (cell.tuned and (cell.task, cell.base) in names)]
+
+
+@app.command()
 def evaluate(
     path: PlanPath,
     task: Task = None,

@@ -27,6 +27,16 @@ def _seeds(cell: Cell, seed: int | None) -> list[int]:
     return [seed] if seed is not None else list(cell.seeds)
 
 
+def _refuse_untuned(house: House, cells: list[Cell]) -> None:
+    """Raise CapsbenchError where a row's learning rate is still to be chosen."""
+    waiting = next((cell for cell in cells if cell.waits), None)
+    if waiting is not None:
+        raise CapsbenchError(
+            f"{waiting.label} has no learning rate yet; say `capsbench tune {house.path} --task {waiting.task} "
+            f"--variant {waiting.folder_name}` first."
+        )
+
+
 def train_cells(
     console: Console,
     house: House,
@@ -42,6 +52,7 @@ def train_cells(
     dataset = dataset_record(source)
     manifests: list[dict[str, Any]] = []
     waiting = []
+    _refuse_untuned(house, cells)
     for cell in cells:
         for s in _seeds(cell, seed):
             digest = run_digests(house, cell, s, dataset["digest"], measured_on(house, cell))["run"]
@@ -177,6 +188,7 @@ def evaluate_cells(
     """Evaluate what is trained and not yet evaluated of `cells`; then say so in `done`."""
     dataset = dataset_record(source)
     waiting, said = [], []
+    _refuse_untuned(house, cells)
     for cell in cells:
         for s in _seeds(cell, seed):
             folder = house.run_folder(cell, s)

@@ -52,11 +52,11 @@ def _file_digest(path: Path, size: int, modified: int) -> str:
 
 
 def measured_on(house: House, cell: Cell) -> str | None:
-    """Which affNIST a run of `cell` is measured on along training, for its digest; None for the other tasks.
+    """Which affNIST a run of `cell` is measured on along training, for its digest; None for other tasks and trials.
 
     The synthetic set follows from the digits and the source, which have digests of their own: its name says enough.
     """
-    if cell.task != "affnist":
+    if cell.task != "affnist" or cell.trial is not None:
         return None
     path = official_path(house.plan.data_folder) if cell.dataset == "mnist" else None
     return SYNTHETIC if path is None else files_digest(path)

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from capsbench.data.digits import first
 from capsbench.data.mnist import test_images
+from capsbench.data.testing import at_most
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.microscope import routing_condition
 from capsbench.evaluation.pictures import hardest, has_decoder, pixels, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
+from capsbench.training.digits import training_digits
 
 OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.25, 0.25] in steps of 0.05
 
@@ -45,12 +47,29 @@ def evaluate(trained: Trained) -> list[Condition]:
     if predictions.poses is not None and has_decoder(trained.cell.spec):
         arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)
         arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
-    metrics = {"error": (100 * (count - correct) / count, "%"), "correct": (float(correct), "images")}
+    error, train_error = 100 * (count - correct) / count, error_on_training_digits(trained, count)
+    metrics = {
+        "error": (error, "%"),
+        "correct": (float(correct), "images"),
+        "train_error": (train_error, "%"),
+        "train_test_gap": (error - train_error, "%"),
+    }
     conditions = [Condition("test", count, metrics, arrays)]
     if "routing" in options.conditions(trained.cell.spec):
         some = first(digits, min(count, options.routing_images))  # type: ignore[attr-defined]
         conditions.append(routing_condition(trained.model, trained.cell.spec, some))
     return conditions
+
+
+def error_on_training_digits(trained: Trained, count: int) -> float:
+    """The error in percent on the digits that the run trained on, unshifted; on the first `count` of them.
+
+    As many as there are test images. Test error less this is the gap: what a run learnt by heart.
+    """
+    digits = at_most(training_digits(trained.cell, trained.digits.train, trained.seed), count)
+    seen = predict(trained.model, trained.cell.spec, lambda a, b: test_images(digits, a, b), len(digits.labels))
+    wrong = int((seen.scores.argmax(1) != digits.labels.cpu()).sum())
+    return 100 * wrong / len(digits.labels)
 
 
 def perturbations(model: nn.Module, poses: Tensor, labels: Tensor, predicted: Tensor) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.decoder import build_decoder, draw
-from capsbench.models.output import Output, linked
+from capsbench.models.output import Output, lengths_of, linked
 from capsbench.models.patches import PatchConv2d
 from capsbench.plan.variants import CnnSpec
 
@@ -26,6 +26,9 @@ class Cnn(nn.Module):
     With `reconstruction`, a decoder is fed as CapsNet's is: a linear layer reads a 16-D vector for each class off the
     last features, the vectors of all but one class are masked, and the decoder draws the image from what is left. The
     classifier is the same with and without; the squared error reaches the convolutions through the shared features.
+
+    With `scores: length` these vectors are squashed and their lengths are the scores, as DigitCaps' are; there is no
+    other classifier then, and dropout is before the vectors.
     """
 
     def __init__(self, spec: CnnSpec, image_size: int = 28, folder: Path | None = None) -> None:
@@ -35,15 +38,18 @@ class Cnn(nn.Module):
         self.convolutions = nn.ModuleList()
         channels, side = 1, image_size
         self.pools = spec.pools or [1] * len(spec.channels)
-        for width, kernel, pool in zip(spec.channels, spec.kernels, self.pools, strict=True):
-            self.convolutions.append(PatchConv2d(channels, width, kernel, padding=spec.padding))
+        strides = spec.strides or [1] * len(spec.channels)
+        for width, kernel, stride, pool in zip(spec.channels, spec.kernels, strides, self.pools, strict=True):
+            self.convolutions.append(PatchConv2d(channels, width, kernel, stride, padding=spec.padding))
             channels = width
-            side = (side if spec.padding == "same" else side - kernel + 1) // pool
+            side = (side if spec.padding == "same" else (side - kernel) // stride + 1) // pool
         widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
-        self.classes = nn.Linear(widths[-1], CLASSES)
+        by_length = spec.scores == "length"
+        self.classes = None if by_length else nn.Linear(widths[-1], CLASSES)
         self.decoder = build_decoder(spec, CLASSES, image_size)
-        self.vectors = nn.Linear(widths[-1], CLASSES * spec.dim) if self.decoder is not None else None
+        with_vectors = by_length or self.decoder is not None
+        self.vectors = nn.Linear(widths[-1], CLASSES * spec.dim) if with_vectors else None
 
     def features(self, images: Tensor) -> Tensor:
         """The layer before the classes: images [B, 1, H, W] to [B, F]."""
@@ -59,9 +65,13 @@ class Cnn(nn.Module):
         return x
 
     def forward(self, images: Tensor) -> Output:
-        """Logits (ten sigmoids for the margin loss) of images [B, 1, H, W] float32 in [0, 1]."""
+        """Logits (sigmoids or lengths for the margin loss) of images [B, 1, H, W] float32 in [0, 1]."""
         features = self.features(images)  # [B, F]
-        logits = self.classes(F.dropout(features, self.spec.dropout, self.training)).float()  # [B, 10]
+        dropped = F.dropout(features, self.spec.dropout, self.training)  # [B, F]
+        if self.classes is None:
+            assert self.vectors is not None
+            return lengths_of(self.vectors(dropped), self.spec.dim)
+        logits = self.classes(dropped).float()  # [B, 10]
         poses = None
         if self.vectors is not None:
             poses = self.vectors(features).float().unflatten(1, (CLASSES, self.spec.dim))  # [B, 10, 16]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from capsbench.plan.variants import Spec
+from capsbench.routing.squash import length, squash
 from capsbench.routing.types import Pass
 
 
@@ -23,3 +24,13 @@ class Output(NamedTuple):
 def linked(spec: Spec, logits: Tensor) -> Tensor:
     """A CNN's scores for its loss: ten independent sigmoids where the loss wants lengths in [0, 1), else the logits."""
     return torch.sigmoid(logits) if spec.loss in ("margin", "spread") else logits
+
+
+def lengths_of(vectors: Tensor, dim: int) -> Output:
+    """Scores that are the lengths of squashed vectors (equation 1), as DigitCaps' are; vectors [B, K * dim], any dtype.
+
+    In float32 under autocast too, as every squash is.
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        poses = squash(vectors.float().unflatten(1, (-1, dim)))  # [B, K, D]
+        return Output(length(poses), poses)

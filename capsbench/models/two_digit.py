@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
-from capsbench.models.output import Output, linked
+from capsbench.models.output import Output, lengths_of, linked
 from capsbench.plan.variants import TwoDigitSpec
 
 CLASSES = 10
@@ -41,7 +41,7 @@ class TwoDigit(nn.Module):
         else:
             widths = [d, *spec.dense]
             self.dense = nn.ModuleList(nn.Linear(m, n) for m, n in itertools.pairwise(widths))
-            self.classes = nn.Linear(widths[-1], CLASSES)
+            self.classes = nn.Linear(widths[-1], CLASSES * (spec.dim if spec.scores == "length" else 1))
 
     def trunk(self, images: Tensor) -> Tensor:
         """Images [B, 1, 28, 28] to feature maps [B, 128, 8, 8]; 56x28 to [B, 128, 22, 8]."""
@@ -61,5 +61,7 @@ class TwoDigit(nn.Module):
             pooled: Tensor = pool(x, (2, 3))  # type: ignore[operator]  # [B, 128]
             for layer in self.dense:
                 pooled = F.relu(layer(pooled))  # [B, 128]
-            logits = self.classes(pooled)  # [B, 10]
+            logits = self.classes(pooled)  # [B, 10], or [B, 10 * 16] with lengths
+            if self.spec.scores == "length":
+                return lengths_of(logits, self.spec.dim)
         return Output(linked(self.spec, logits))

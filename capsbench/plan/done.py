@@ -65,19 +65,43 @@ def is_measured(folder: Path, digest: str) -> bool:
     return isinstance(found, dict) and found.get("digest") == digest
 
 
-def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
+def run_digests(
+    house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None, promised: bool = False
+) -> dict[str, str]:
     """The digests in a run's manifest; `run` is the one that says whether it is done.
 
     `plan` and `claims` stand there for the record alone: editing a claim trains nothing again. `test_set`: what is
     looked at along training, where that may be one of several (capsbench.data.affnist_place).
+    `promised`: with the recipe in the place of what tuning chose, known before any work.
     """
     digests = {
-        "config": digest_of([cell.config(), seed]),
+        "config": digest_of([cell.promise() if promised else cell.config(), seed]),
         "training_source": training_source(house, cell),
         "data": data_digest,
         **({"test_set": test_set} if test_set is not None else {}),
     }
     return {"run": digest_of(digests), **digests, "plan": house.digest, "claims": load_claims().digest}
+
+
+def trial_digest(house: House, trial: Cell, seed: int, data_digest: str) -> str:
+    """The digest that a trial's stored figure must have: its training, and the source that judges it."""
+    return digest_of([run_digests(house, trial, seed, data_digest)["run"], source_digest(["capsbench.training.tune"])])
+
+
+def tuning_digest(house: House, cell: Cell, data_digest: str) -> str:
+    """The digest that a tuned row's stored choice must have: every trial's, under every seed."""
+    trials = house.trials(cell)
+    return digest_of([trial_digest(house, trial, seed, data_digest) for trial in trials for seed in trial.seeds])
+
+
+def is_tuned(house: House, cell: Cell, digest: str) -> bool:
+    """Whether the choice for a tuned row is stored and was made by these very trials."""
+    if cell.tuned is None or cell.tuned.point is None:
+        return False
+    try:
+        return bool(read_json(cell.tuned.path)["digest"] == digest)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
 
 
 def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from capsbench.errors import PlanError, nearest
+from capsbench.plan.axes import Row, rows_of
+from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
 from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
 from capsbench.plan.tasks import Reduction, TaskPlan, TrainingPart
+from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
@@ -40,6 +43,9 @@ class Cell:
     options: TaskPlan
     dataset: str
     width: float
+    base: str | None = None  # the variant that an axis or tuning made this row of
+    tuned: Tuned | None = None  # a row whose rate and schedule tuning chooses
+    trial: Trial | None = None  # not a row but one training of a tuning
 
     @property
     def folder_name(self) -> str:
@@ -50,6 +56,17 @@ class Cell:
     def label(self) -> str:
         """`task/variant`, as the terminal and Snakemake name the cell."""
         return f"{self.task}/{self.folder_name}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether its learning rate is still to be chosen by `capsbench tune`."""
+        return self.tuned is not None and self.tuned.point is None
+
+    @property
+    def held_out(self) -> int:
+        """How many of the first training digits it never trains on."""
+        own: int = getattr(self.options, "held_out", 0)
+        return own or (self.trial.held_out if self.trial else 0)
 
     def steps(self, images: int = TRAINING_IMAGES) -> int:
         """Training steps when an epoch has `images` examples."""
@@ -65,7 +82,15 @@ class Cell:
             "training": self.training.model_dump(),
             "task": self.options.training_options(),
             "dataset": self.dataset,
+            **({"held_out": self.held_out} if self.trial else {}),
         }
+
+    def promise(self) -> dict[str, Any]:
+        """The config as far as it is known before any work: in the place of what tuning chooses, how it chooses."""
+        if self.tuned is None:
+            return self.config()
+        training = self.training.model_dump(exclude={"rate", "decay", "decay_period"})
+        return self.config() | {"training": training, "tuned": self.tuned.recipe}
 
 
 @dataclass(frozen=True)
@@ -110,18 +135,68 @@ class House:
                 task = task.model_copy(
                     update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value}
                 )
-            for variant in task.variants:
-                width = task.widths.get(variant) or task.width or self.plan.width
-                training = self.plan.training_for(task, self.trainings.get(variant))
-                if (training.epochs is None) == (training.steps is None):
-                    raise PlanError(
-                        f"{self.path}: the training of {task_name}/{variant} must say epochs or steps, not both."
-                    )
-                if training.decay_period == "published":
-                    training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
-                spec = self.specs[variant].scaled(width)
-                seeds = tuple(task.seeds or self.plan.seeds)
-                yield Cell(task_name, variant, seeds, spec, training, task, self.dataset, width)
+            for row in rows_of(task, self.specs, self.path):
+                yield self._cell(task_name, task, row)
+
+    def _cell(self, task_name: str, task: TaskPlan, row: Row) -> Cell:
+        """The cell of a row, its width and training resolved."""
+        variant = row.base or row.variant
+        width = task.widths.get(variant) or task.width or self.plan.width
+        training = self.plan.training_for(task, self.trainings.get(variant))
+        if (training.epochs is None) == (training.steps is None):
+            raise PlanError(f"{self.path}: the training of {task_name}/{variant} must say epochs or steps, not both.")
+        if training.decay_period == "published":
+            training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
+        seeds = tuple(task.seeds or self.plan.seeds)
+        spec = row.spec.scaled(width)
+        cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
+        if row.few:  # an epoch of few digits is short: what is compared is the digits, not the steps
+            steps = cell.steps(self.epoch_images(task))
+            cell = replace(cell, training=training.model_copy(update={"epochs": None, "steps": steps}))
+        return self._with_choice(cell) if row.tuned else cell
+
+    def epoch_images(self, task: TaskPlan) -> int:
+        """How many examples an epoch of a task has when it trains on every digit that the plan gives it."""
+        pairs: int | None = getattr(task, "train_pairs", None)
+        if pairs is not None:
+            return pairs
+        own: int = getattr(task, "held_out", 0)
+        return task.train_images or TRAINING_IMAGES - own
+
+    def _with_choice(self, cell: Cell) -> Cell:
+        """A tuned row with what tuning chose for it, if it has."""
+        path = self.folder / "tuning" / cell.task / f"{self._base_folder(cell)}.json"
+        recipe = digest_of([[point.words() for point in GRID], [trial.config() for trial in self.trials(cell)]])
+        point = read_choice(path, recipe)
+        words = point.words() if point else {"decay_period": PERIOD}
+        tuned = Tuned(path, recipe, point)
+        return replace(cell, training=cell.training.model_copy(update=words), tuned=tuned)
+
+    def trials(self, cell: Cell) -> list[Cell]:
+        """The trainings that a tuned row is chosen by: its variant at every point of the grid, seeds not the plan's."""
+        tuning, base = self.plan.tuning, cell.base
+        assert tuning is not None  # the plan's check: who says tuned says how
+        assert base is not None
+        held_out = (
+            min(tuning.held_out, STAND_IN_IMAGES["held_out"]) if self.dataset == "uci-digits" else tuning.held_out
+        )
+        length = {"epochs": tuning.epochs, "steps": tuning.steps}
+        return [
+            replace(
+                cell,
+                variant=base,
+                base=None,
+                tuned=None,
+                seeds=tuple(tuning.seeds),
+                training=cell.training.model_copy(update=length | point.words()),
+                trial=Trial(point, getattr(cell.options, "held_out", held_out)),
+            )
+            for point in GRID
+        ]
+
+    @staticmethod
+    def _base_folder(cell: Cell) -> str:
+        return (cell.base or cell.variant).replace(":", ".")
 
     def cell(self, task: str, variant: str) -> Cell:
         """The cell of that task and variant (or its folder name). Raises PlanError with the nearest name."""
@@ -132,7 +207,9 @@ class House:
         raise PlanError(f"{self.path} has no cell {task}/{variant}{nearest(f'{task}/{variant}', labels)}")
 
     def run_folder(self, cell: Cell, seed: int) -> Path:
-        """results/<plan>/runs/<task>/<variant>/seed-<n>/."""
+        """results/<plan>/runs/<task>/<variant>/seed-<n>/; a trial's lies under tuning/."""
+        if cell.trial is not None:
+            return self.folder / "tuning" / cell.task / cell.folder_name / cell.trial.point.name / f"seed-{seed}"
         return self.folder / "runs" / cell.task / cell.folder_name / f"seed-{seed}"
 
     def reductions(self, cell: Cell) -> list[str]:
@@ -161,11 +238,12 @@ class House:
         return found + cell.options.reductions()
 
     def task_reductions(self, task: str) -> list[str]:
-        """The reductions of any of a task's cells, each once."""
-        return list(dict.fromkeys(word for cell in self.cells if cell.task == task for word in self.reductions(cell)))
+        """The reductions of any of a task's variants, each once; what an axis varies is the experiment itself."""
+        cells = [cell for cell in self.cells if cell.task == task and cell.base is None]
+        return list(dict.fromkeys(word for cell in cells for word in self.reductions(cell)))
 
-    def describe(self, dataset: dict[str, Any]) -> dict[str, Any]:
-        """plan.json: the plan as the report needs it."""
+    def describe(self, dataset: dict[str, Any], promised: bool = False) -> dict[str, Any]:
+        """plan.json: the plan as the report needs it; `promised`: without what tuning is still to choose."""
         tasks: dict[str, list[str]] = {}
         for cell in self.cells:
             tasks.setdefault(cell.task, []).append(cell.folder_name)
@@ -182,12 +260,14 @@ class House:
             "reduced": {cell.label: [found._asdict() for found in self.reduced(cell)] for cell in self.cells},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
+            "comparisons": comparisons(self, promised),
+            "notes": notes(self, promised),
             "runs": [
                 {
                     "task": cell.task,
                     "variant": cell.folder_name,
                     "seed": seed,
-                    "config": digest_of([cell.config(), seed]),
+                    "config": digest_of([cell.promise() if promised or cell.waits else cell.config(), seed]),
                 }
                 for cell in self.cells
                 for seed in cell.seeds
@@ -198,7 +278,7 @@ class House:
     def digest(self) -> str:
         """The digest of the whole plan as resolved: every cell's config, seeds and evaluation."""
         cells = [
-            [cell.label, list(cell.seeds), cell.config(), cell.options.evaluation_options(), cell.spec.title]
+            [cell.label, list(cell.seeds), cell.promise(), cell.options.evaluation_options(), cell.spec.title]
             for cell in self.cells
         ]
         return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells])

@@ -17,6 +17,7 @@ from capsbench.plan.tasks import (
     TrainingPart,
     TwoDigitTask,
 )
+from capsbench.plan.tuning import Tuning
 from capsbench.plan.variants import Strict
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
@@ -69,6 +70,7 @@ class Plan(Strict):
     uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
     width: Annotated[float, Field(gt=0, le=1)] = 1.0
     training: Training
+    tuning: Tuning | None = None  # how the rows called <variant>+tuned get their learning rate and schedule
     variants: dict[str, dict[str, Any]] = Field(default={})  # variants of this plan alone: `base` and what differs
     cost: CostPlan | None = CostPlan()  # false: the plan has no table of costs
     tasks: TaskPlans
@@ -107,6 +109,20 @@ class Plan(Strict):
             raise ValueError(
                 f"budget 'authors' means steps: {PUBLISHED_STEPS} and decay_period: published; "
                 f"call anything else 'reduced'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tunes_what_it_says(self) -> Self:
+        wanted = [name for name, task in self.tasks.given().items() if task.tuned]
+        if wanted and self.tuning is None:
+            raise ValueError(f"tasks.{wanted[0]} says tuned, but the plan has no key tuning that says epochs or steps")
+        if self.tuning is not None and not wanted:
+            raise ValueError("tuning is said, but no task says tuned")
+        used = {*self.seeds, *(seed for task in self.tasks.given().values() for seed in task.seeds or ())}
+        if self.tuning is not None and (both := sorted(used & set(self.tuning.seeds))):
+            raise ValueError(
+                f"tuning.seeds names {both[0]}, which the plan's own runs use; choose another, such as 1000"
             )
         return self
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from capsbench.plan.variants import Fraction, Spec, Strict
 
@@ -44,6 +44,25 @@ class TrainingPart(Strict):
     precision: Literal["auto", "float32", "bf16"] | None = None
 
 
+class Axis(Strict):
+    """Values that variants are trained with, one row each; a bare list is for all of the task's variants."""
+
+    values: Annotated[list[PositiveInt], Field(min_length=1)]
+    variants: Names | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_list(cls, given: Any) -> Any:
+        return {"values": given} if isinstance(given, list) else given
+
+
+class Axes(Strict):
+    """What a task varies beside its variants."""
+
+    per_class: Axis | None = None  # training digits a class: <variant>+n<value>; all of them are the variant itself
+    iterations: Axis | None = None  # passes of routing in training: <variant>+r<value>
+
+
 class TaskPlan(Strict):
     """What every task of a plan may say."""
 
@@ -52,14 +71,20 @@ class TaskPlan(Strict):
     CONDITIONS: ClassVar[tuple[str, ...]]  # what evaluation measures, in the order of the table
     DECAY_PERIOD: ClassVar[int] = 2000  # published: the rate falls by `decay` every so many steps
     TRAINING: ClassVar[tuple[str, ...]] = ("train_images", "train_per_class")
+    ROWS: ClassVar[tuple[str, ...]] = ("variants", "axes", "tuned", "reference", "references", "ladder")
 
     variants: Names
+    axes: Axes = Axes()
+    tuned: bool | Names = False  # for all variants, or for those named: a second row, <variant>+tuned
+    reference: str | None = None  # the row that the others are compared with in table `ablation`
+    references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
+    ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it
     seeds: Seeds | None = None
     width: Annotated[float, Field(gt=0, le=1)] | None = None  # in the place of the plan's
     widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()
     train_images: PositiveInt | None = None  # the first so many training digits; all when not said
-    train_per_class: PositiveInt | None = None  # so many training digits of each class
+    train_per_class: PositiveInt | None = None  # of these so many of each class
     test_images: PositiveInt | None = None  # the first so many test digits; all when not said
 
     def training_options(self) -> dict[str, Any]:
@@ -68,7 +93,7 @@ class TaskPlan(Strict):
 
     def evaluation_options(self) -> dict[str, Any]:
         """The options that only evaluation reads."""
-        training_side = {"variants", "seeds", "width", "widths", "training", "download_official", *self.TRAINING}
+        training_side = {*self.ROWS, "seeds", "width", "widths", "training", "download_official", *self.TRAINING}
         return {key: value for key, value in self.model_dump().items() if key not in training_side}
 
     def conditions(self, spec: Spec) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from capsbench.errors import nearest
 from capsbench.plan.routings import CUSTOM_PASSES, CUSTOM_ROUTING, ROUTINGS, is_custom
@@ -126,6 +126,12 @@ def _routing_and_loss(spec: CapsNetSpec | TwoDigitSpec) -> None:
         raise ValueError(f"loss nll takes scores that sum to 1, which self-routing gives and {spec.routing} does not")
 
 
+def _length_and_loss(spec: CnnSpec | TwoDigitSpec) -> None:
+    """Raise ValueError where scores are lengths in [0, 1), but the loss takes logits."""
+    if spec.scores == "length" and spec.loss not in ("margin", "spread"):
+        raise ValueError(f"scores: length gives lengths in [0, 1): loss must be margin or spread, not {spec.loss}")
+
+
 class DecoderOptions(Strict):
     """A decoder that draws the digit from the vector of one class (section 4.1), trained beside the classes."""
 
@@ -177,7 +183,9 @@ class CnnSpec(DecoderOptions, Spec):
     pools: list[PositiveInt] = []  # max-pool of that size and stride after each convolution; 1 is none
     padding: Literal["same", "valid"] = "same"
     head: Literal["dense", "average"] = "dense"  # average: global average pooling in the place of flattening
+    strides: list[PositiveInt] = []  # of each convolution; 1 when not said
     dense: list[PositiveInt] = []
+    scores: Literal["classes", "length"] = "classes"  # ten linear scores | the squashed lengths of ten vectors (eq. 1)
     dropout: Fraction = 0.0  # before the classes (section 4: "dropout", rate not stated; 0.5 is customary)
     conv_dropout: Fraction = 0.0  # after each pooling
 
@@ -185,18 +193,27 @@ class CnnSpec(DecoderOptions, Spec):
     def _same_lengths(self) -> Self:
         if len(self.kernels) != len(self.channels):
             raise ValueError(f"channels names {len(self.channels)} convolutions, kernels {len(self.kernels)}")
-        if self.pools and len(self.pools) != len(self.channels):
-            raise ValueError(f"channels names {len(self.channels)} convolutions, pools {len(self.pools)}")
+        for key in ("pools", "strides"):
+            if (said := getattr(self, key)) and len(said) != len(self.channels):
+                raise ValueError(f"channels names {len(self.channels)} convolutions, {key} {len(said)}")
+        if self.padding == "same" and any(stride > 1 for stride in self.strides):
+            raise ValueError("strides need padding: valid; a convolution that keeps the size has none")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_have_their_loss(self) -> Self:
+        _length_and_loss(self)
         return self
 
     def smallest_image(self) -> int:
         """Walk back from one pixel through poolings and unpadded convolutions."""
         size = 1
-        pools = self.pools or [1] * len(self.kernels)
-        for kernel, pool in zip(reversed(self.kernels), reversed(pools), strict=True):
+        ones = [1] * len(self.kernels)
+        layers = list(zip(self.kernels, self.pools or ones, self.strides or ones, strict=True))
+        for kernel, pool, stride in reversed(layers):
             size *= pool
             if self.padding == "valid":
-                size += kernel - 1
+                size = (size - 1) * stride + kernel
         return size
 
 
@@ -244,12 +261,16 @@ class TwoDigitSpec(RoutingOptions, Spec):
     head: Literal["pool", "capsules"]
     pooling: Literal["average", "sum", "max"] = "average"
     dense: list[PositiveInt] = [128]  # hidden layers of the pooling head; [] is a linear head
+    scores: Literal["classes", "length"] = "classes"  # of the pooling head: as a CNN's
     dim: PositiveInt = 16
     share: Literal["all"] = "all"  # one W for all positions: the only sharing that takes images of any size
 
     @model_validator(mode="after")
     def _loss_takes_the_scores(self) -> Self:
         _routing_and_loss(self)
+        _length_and_loss(self)
+        if self.head == "capsules" and self.scores != "classes":
+            raise ValueError("scores is a word for head: pool; capsules always score with their lengths")
         return self
 
     def smallest_image(self) -> int:
@@ -277,3 +298,11 @@ MODELS = {
     "em-capsnet": "capsbench.models.em_capsnet:EmCapsNet",
     "two-digit": "capsbench.models.two_digit:TwoDigit",
 }
+
+
+def checked(spec: Spec, values: dict[str, Any]) -> Spec:
+    """The spec with other values, held to its rules. Raises ValueError saying what is wrong with them."""
+    try:
+        return type(spec).model_validate(spec.model_dump() | values)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None

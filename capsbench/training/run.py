@@ -19,16 +19,18 @@ from torch import nn
 
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.batch import DigitSet, Stream
-from capsbench.data.digits import Digits, first, held_out, per_class
+from capsbench.data.digits import Digits
 from capsbench.errors import ResourceError, RoutingError
 from capsbench.files import write_json
 from capsbench.models import build_model, count_parameters
+from capsbench.models.flops import forward_flops
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
+from capsbench.training.digits import training_digits
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
 from capsbench.training.step import FASTER, Step, torch_seed
 
@@ -46,19 +48,6 @@ class Setting:
     say: Callable[[str], None]
 
 
-def training_digits(cell: Cell, train: DigitSet, seed: int) -> DigitSet:
-    """The digits a run trains on: without the held-out ones, and as few as the plan says.
-
-    Raises DataError if there are not as many.
-    """
-    options = cell.options
-    if hasattr(options, "held_out"):
-        train, _ = held_out(train, options.held_out)
-    if options.train_per_class is not None:
-        train = per_class(train, options.train_per_class, seed)
-    return first(train, options.train_images) if options.train_images is not None else train
-
-
 def make_stream(cell: Cell, train: DigitSet, seed: int) -> Stream:
     """The task's stream of training batches."""
     task = importlib.import_module(f"capsbench.data.{cell.task}")
@@ -72,8 +61,11 @@ def make_stream(cell: Cell, train: DigitSet, seed: int) -> Stream:
 
 
 def make_probe(setting: Setting, stream: Stream) -> Probe | None:
-    """The task's measurement along training, if it has one. Raises DataError when its test data cannot be made."""
-    if setting.cell.task == "mnist":
+    """The task's measurement along training, if it has one. Raises DataError when its test data cannot be made.
+
+    A trial has none: it is judged on held-out digits, and what is measured along training is measured on test data.
+    """
+    if setting.cell.task == "mnist" or setting.cell.trial is not None:
         return None
     module = importlib.import_module(f"capsbench.training.probe_{setting.cell.task}")
     where = {}
@@ -189,6 +181,7 @@ def train_run(
         "dataset": {key: setting.dataset[key] for key in ("name", "badge")},
         "reductions": house.reductions(cell),
         "parameters": count_parameters(model),
+        "flops": forward_flops(model, (stream.height, stream.width)),
         "steps": steps,
         "final_loss": loss,
         "weights": digest_of_file(folder / "weights.safetensors"),

@@ -15,7 +15,8 @@ from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.run import evaluate_run
 from capsbench.plan import Cell, House
 from capsbench.report.contract import Metrics, read
-from capsbench.training.run import Setting, make_stream, train_run, training_digits
+from capsbench.training.digits import training_digits
+from capsbench.training.run import Setting, make_stream, train_run
 from capsbench.training.step import Step
 
 DEVICE = torch.device("cpu")

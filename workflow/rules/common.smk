@@ -65,3 +65,10 @@ def training_minutes(wildcards, attempt):
 
 def evaluation_minutes(wildcards, attempt):
     return min(240 * attempt, 1440)
+
+
+def tuning_of(wildcards):
+    """What a tuned row waits for; other rows wait for nothing."""
+    if wildcards.variant not in PIPELINE.tuned_cells():
+        return []
+    return RESULTS / "cells" / wildcards.task / wildcards.variant / "tuned.json"

@@ -3,6 +3,7 @@ rule train:
     input:
         spec=RESULTS / "cells" / "{task}" / "{variant}" / "train-spec.json",
         data=RESULTS / "data.json",
+        tuned=tuning_of,
     output:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "trained.json",
     log:

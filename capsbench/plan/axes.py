@@ -1,0 +1,111 @@
+"""A task's rows: its variants, and what its axes and its tuning make of them.
+
+`cnn+n10` is `cnn` trained on ten digits a class, `capsnet-r3-recon+r5` is trained with five passes of routing,
+`cnn+tuned` is `cnn` with the learning rate and schedule that tuning chose for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsbench.errors import PlanError, nearest
+from capsbench.plan.tasks import Axis, TaskPlan
+from capsbench.plan.variants import Spec, checked
+
+
+class Row(NamedTuple):
+    """One row of a task's tables before its width is applied."""
+
+    variant: str
+    spec: Spec
+    options: TaskPlan
+    base: str | None = None  # the variant it was made of
+    few: bool = False  # on few digits: it trains for as many steps as on all of them
+    tuned: bool = False
+
+
+def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
+    """Every row of a task in the order of its tables: each variant, then what is made of it.
+
+    Raises PlanError where an axis, `tuned`, a reference or the ladder names what is not there or cannot be made.
+    """
+    place = f"{file}: tasks.{task.NAME}"
+    tuned = _tuned(task, place)
+    per_class = _chosen(task.axes.per_class, task, f"{place}.axes.per_class")
+    passes = _chosen(task.axes.iterations, task, f"{place}.axes.iterations")
+    if per_class and task.train_per_class is not None:
+        raise PlanError(f"{place} says train_per_class and axes.per_class; say one of them.")
+    rows = []
+    for variant in task.variants:
+        spec = specs[variant]
+        rows.append(Row(variant, spec, task))
+        if variant in tuned:
+            rows.append(Row(f"{variant}+tuned", _titled(spec, variant, ", tuned"), task, variant, tuned=True))
+        for count in per_class.get(variant, ()):
+            few = task.model_copy(update={"train_per_class": count})
+            title = _titled(spec, variant, f", {count} digits a class")
+            rows.append(Row(f"{variant}+n{count}", title, few, variant, few=True))
+        for number in passes.get(variant, ()):
+            rows += _with_passes(variant, spec, task, number, f"{place}.axes.iterations")
+    _check_names(task, [row.variant for row in rows], place)
+    return rows
+
+
+def _tuned(task: TaskPlan, place: str) -> list[str]:
+    """The variants of which a task has a tuned row."""
+    if isinstance(task.tuned, bool):
+        return list(task.variants) if task.tuned else []
+    return _among(task.tuned, task.variants, f"{place}.tuned")
+
+
+def _chosen(axis: Axis | None, task: TaskPlan, place: str) -> dict[str, list[int]]:
+    """The values of an axis for each variant that it is for."""
+    if axis is None:
+        return {}
+    if len(set(axis.values)) != len(axis.values):
+        raise PlanError(f"{place} names a value twice.")
+    return dict.fromkeys(_among(axis.variants or task.variants, task.variants, place), axis.values)
+
+
+def _among(names: list[str], known: list[str], place: str) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise PlanError(f"{place}: {name!r} is not among the variants{nearest(name, known)}")
+    return names
+
+
+def _with_passes(variant: str, spec: Spec, task: TaskPlan, number: int, place: str) -> list[Row]:
+    """The row with `number` passes; none where the variant itself has that number."""
+    if not hasattr(spec, "iterations"):
+        raise PlanError(f"{place}: variant {variant} has no routing; name the variants that the axis is for.")
+    if spec.iterations == number:
+        return []
+    try:
+        changed = checked(spec, {"iterations": number})
+    except ValueError as error:
+        raise PlanError(f"{place}: variant {variant}: {error}.") from None
+    was = f"r={spec.iterations}"
+    title = spec.title.replace(was, f"r={number}", 1) if was in spec.title else None
+    changed = changed.model_copy(update={"title": title or f"{spec.title or variant}, r={number}"})
+    return [Row(f"{variant}+r{number}", changed, task, variant)]
+
+
+def _titled(spec: Spec, variant: str, words: str) -> Spec:
+    return spec.model_copy(update={"title": f"{spec.title or variant}{words}"})
+
+
+def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
+    """No row stands twice, and what is compared is there."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise PlanError(f"{place}: {twice} stands twice, by its own name and by an axis or tuning; rename one.")
+    said: dict[str, list[Any]] = {
+        "reference": [task.reference] if task.reference else [],
+        "references": [name for pair in task.references.items() for name in pair],
+        "ladder": task.ladder,
+    }
+    for key, values in said.items():
+        _among(values, names, f"{place}.{key}")
+    if len(set(task.ladder)) != len(task.ladder):
+        raise PlanError(f"{place}.ladder names a variant twice.")

@@ -1,0 +1,164 @@
+"""Which rows of a plan are compared with which, and what differs between them: read off the resolved configs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from capsbench.plan.routings import ROUTINGS
+from capsbench.plan.tuning import DECAYS, RATES
+from capsbench.plan.variants import RoutingOptions
+
+if TYPE_CHECKING:
+    from capsbench.plan.runs import Cell, House
+
+# What makes up a model of one kind has no counterpart in another kind: `model` stands for all of it.
+OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder"})
+NOT_SAID = "none"
+
+
+def comparisons(house: House, promised: bool = False) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """What tables `ablation` and `ladder` compare, by table and task: row, reference, and what differs.
+
+    `promised`: as it is known before any work, without what tuning is still to choose.
+    """
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {"ablation": {}, "ladder": {}}
+    for name, task in house.plan.tasks.given().items():
+        cells = {cell.variant: cell for cell in house.cells if cell.task == name}
+        pairs = []
+        for cell in cells.values():
+            other = task.references.get(cell.variant) or cell.base or task.reference
+            if other is not None and other != cell.variant:
+                pairs.append((cell, cells[other]))
+        rungs = [cells[rung] for rung in task.ladder]
+        steps = list(zip(rungs, [None, *rungs[:-1]], strict=True))
+        if pairs:
+            found["ablation"][name] = [_entry(house, cell, other, promised) for cell, other in pairs]
+        if steps:
+            found["ladder"][name] = [_entry(house, cell, below, promised) for cell, below in steps]
+    return {table: tasks for table, tasks in found.items() if tasks}
+
+
+def _entry(house: House, cell: Cell, other: Cell | None, promised: bool) -> dict[str, Any]:
+    return {
+        "variant": cell.folder_name,
+        "reference": other.folder_name if other else None,
+        "differs": differences(house, cell, other, promised) if other else [],
+    }
+
+
+def differences(house: House, cell: Cell, other: Cell, promised: bool = False) -> list[dict[str, Any]]:
+    """The factors in which two rows differ: `factor`, `value`, `reference`, and `own` for what came with the routing.
+
+    Another routing brings its own passes, squash and normaliser; another model brings its own layers. Both are named by
+    the choice that brought them, and everything else that differs is a factor of its own.
+    """
+    mine, theirs = _said(house, cell), _said(house, other)
+    kinds = mine["model"] != theirs["model"]
+    keys = [key for key in mine if key in theirs]
+    rerouted = mine.get("routing") != theirs.get("routing")
+    facts = ROUTINGS.get(str(mine.get("routing")))
+    own = {"iterations": facts.passes, "squash": facts.squash, "normaliser": facts.normaliser} if facts else {}
+    found = []
+    for key in keys:
+        value, reference = mine.get(key), theirs.get(key)
+        if value == reference or (kinds and key in OF_THE_MODEL):
+            continue
+        brought = not kinds and rerouted and key in RoutingOptions.OF_THE_ROUTING
+        found.append(
+            {
+                "factor": key,
+                "value": _word(value),
+                "reference": _word(reference),
+                "own": brought and (value == own.get(key) or (key == "routing_options" and not value)),
+            }
+        )
+    if cell.tuned is not None and (promised or cell.waits):
+        found = [f for f in found if f["factor"] not in ("rate", "decay", "decay_period")]
+        found.append({"factor": "tuning", "value": "not yet", "reference": NOT_SAID, "own": False})
+    return found
+
+
+def _said(house: House, cell: Cell) -> dict[str, Any]:
+    """A cell's config as one flat mapping, without choices that decide nothing in it; epochs as the steps they make."""
+    config = cell.config()
+    variant = {key: value for key, value in config["variant"].items() if key not in _idle(config["variant"])}
+    training = {key: value for key, value in config["training"].items() if key not in ("epochs", "steps")}
+    training["steps"] = cell.steps(house.epoch_images(cell.options))
+    if training["decay_period"] != "scaled":
+        training["decay_period"] = f"{training['decay_period']} steps"
+    task = {key: "all" if value is None else value for key, value in config["task"].items()}
+    return {**variant, **training, **task}
+
+
+def _idle(variant: dict[str, Any]) -> set[str]:
+    """The choices of a variant that another of its choices puts out of work."""
+    idle: set[str] = set()
+    if variant["loss"] != "margin":
+        idle |= {"down_weight"}
+    if variant.get("reconstruction") == NOT_SAID:
+        idle |= {"decoder", "mask"}
+        if variant["model"] == "cnn" and variant["scores"] == "classes":
+            idle |= {"dim"}
+    if variant["model"] == "two-digit":
+        if variant["head"] == "capsules":
+            idle |= {"pooling", "dense", "scores"}
+        else:
+            idle |= set(RoutingOptions.model_fields)
+            idle |= {"dim"} if variant["scores"] == "classes" else set()
+    return idle
+
+
+def _word(value: Any) -> str:
+    """A value as a table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "-".join(map(str, value)) or NOT_SAID
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_word(entry)}" for key, entry in value.items()) or NOT_SAID
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else f"{value:,}"
+    return NOT_SAID if value is None else str(value)
+
+
+def notes(house: House, promised: bool = False) -> dict[str, list[str]]:
+    """Sentences for the caption of each task's tables: what was tuned, and what rows on few digits are."""
+    found: dict[str, list[str]] = {}
+    for name in house.plan.tasks.given():
+        cells = [cell for cell in house.cells if cell.task == name]
+        sentences = [
+            *_of_tuning(house, [cell for cell in cells if cell.tuned is not None], promised),
+            *_of_few([cell for cell in cells if cell.base and cell.options.train_per_class is not None]),
+        ]
+        if sentences:
+            found[name] = sentences
+    return found
+
+
+def _of_tuning(house: House, cells: list[Cell], promised: bool) -> list[str]:
+    if not cells:
+        return []
+    trial = house.trials(cells[0])[0]
+    training, held_out = trial.training, trial.held_out
+    length = f"{training.epochs:g} epochs" if training.epochs else f"{training.steps:,} steps"
+    seeds = ", ".join(map(str, trial.seeds))
+    rates, decays = (", ".join(f"{value:g}" for value in values) for values in (RATES, DECAYS))
+    sentences = [
+        f"Rows called tuned: of the learning rates {rates} and the decays {decays} a period (150 periods a run), the "
+        f"pair with the lowest error on {held_out:,} held-out training digits after {length} (seeds {seeds}, which no "
+        f"row uses); test data decided nothing, and every variant got the same grid."
+    ]
+    if not promised:
+        points = [(cell.folder_name, cell.tuned.point) for cell in cells if cell.tuned and cell.tuned.point]
+        chosen = [f"{name} {point.rate:g} and {point.decay:g}" for name, point in points]
+        sentences += [f"Chosen: {'; '.join(chosen)}."] if chosen else []
+    return sentences
+
+
+def _of_few(cells: list[Cell]) -> list[str]:
+    if not cells:
+        return []
+    return [
+        "Rows on few digits a class train for as many steps as on all; with one seed every variant gets the same "
+        "digits, and the smaller sets are parts of the larger."
+    ]
