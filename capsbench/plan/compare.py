@@ -30,7 +30,7 @@ def comparisons(house: House, promised: bool = False) -> dict[str, dict[str, lis
             if other is not None and other != cell.variant:
                 pairs.append((cell, cells[other]))
         rungs = [cells[rung] for rung in task.ladder]
-        steps = list(zip(rungs, [None, *rungs[:-1]], strict=True))
+        steps = list(zip(rungs, [None, *rungs], strict=False))
         if pairs:
             found["ablation"][name] = [_entry(house, cell, other, promised) for cell, other in pairs]
         if steps:

@@ -72,10 +72,10 @@ def run_digests(
 
     `plan` and `claims` stand there for the record alone: editing a claim trains nothing again. `test_set`: what is
     looked at along training, where that may be one of several (capsbench.data.affnist_place).
-    `promised`: with the recipe in the place of what tuning chose, known before any work.
+    `promised`: with the recipe in the place of what tuning chose, as it is for a row that waits for its tuning.
     """
     digests = {
-        "config": digest_of([cell.promise() if promised else cell.config(), seed]),
+        "config": digest_of([cell.promise() if promised or cell.waits else cell.config(), seed]),
         "training_source": training_source(house, cell),
         "data": data_digest,
         **({"test_set": test_set} if test_set is not None else {}),

@@ -144,6 +144,7 @@ class Manifest(ResultsFile):
     dataset: Dataset
     reductions: list[str] = []
     parameters: int | None = None
+    flops: int | None = None
     steps: int | None = None
     final_loss: float | None = None
     seconds: float | None = None

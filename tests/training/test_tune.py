@@ -1,0 +1,158 @@
+"""Tuning: judged on held-out training digits alone, stored, gone on with where it stopped, read by the tuned row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from stand_ins import Reader, coded_digits
+
+from capsbench.cli.tune import tune_cells
+from capsbench.data import digits as digits_module
+from capsbench.data.batch import DigitSet
+from capsbench.data.digits import Digits
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError
+from capsbench.plan import House
+from capsbench.plan.tuning import GRID
+from capsbench.training import tune
+
+PLAN = """
+name: tuned
+budget: reduced
+seeds: [0]
+width: 0.0625
+training: {steps: 2, batch: 16, precision: float32}
+tuning: {steps: 2, seeds: [1000, 1001], held_out: 50}
+tasks:
+  mnist: {variants: [capsnet-r3], tuned: true}
+  affnist: {variants: [capsnet-r3], tuned: true, held_out: 60, probe_every: 1, probe_images: 10}
+  multimnist: {variants: [capsnet-r3], tuned: true, train_pairs: 1000, test_pairs: 10}
+  two_digit: {variants: [two-digit-average-mlp, two-digit-control], tuned: true}
+"""
+SOURCE = DataSource("mnist", None, "MNIST", "a test")
+NO_TEST_DIGITS = DigitSet(torch.zeros(0, 28, 28, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path / "scratch"))
+    digits = Digits(coded_digits(300), NO_TEST_DIGITS)  # whoever looks at a test digit fails
+    monkeypatch.setattr(digits_module, "load_digits", lambda source, device: digits)
+    (tmp_path / "tuned.yaml").write_text(PLAN)
+    return House.load(tmp_path / "tuned.yaml")
+
+
+def tuned(house: House, task: str, variant: str) -> Path:
+    """Tune one row; the file of its choice."""
+    cell = house.cell(task, f"{variant}+tuned")
+    tune_cells(Console(quiet=True), house, SOURCE, [cell], "cpu", 1, None)
+    assert cell.tuned is not None
+    return cell.tuned.path
+
+
+@pytest.mark.parametrize(
+    ("task", "variant"),
+    [("mnist", "capsnet-r3"), ("affnist", "capsnet-r3"), ("multimnist", "capsnet-r3"),
+     ("two_digit", "two-digit-average-mlp"), ("two_digit", "two-digit-control")],
+)  # fmt: skip
+@pytest.mark.parametrize("off", [0, 1])
+def test_a_trial_is_judged_on_the_held_out_digits_as_training_shows_them(
+    house: House, task: str, variant: str, off: int
+) -> None:
+    trial = house.trials(house.cell(task, f"{variant}+tuned"))[0]
+    pairs = task == "multimnist" or variant == "two-digit-control"
+    model = Reader(off, pairs=pairs)
+    count = 60 if task == "affnist" else 50
+    # of the digits that training sees the labels are wrong: none of them may count
+    train = coded_digits(300)
+    train.labels[count:] = (train.labels[count:] + 5) % 10
+    with torch.inference_mode():
+        error = tune.held_out_error(model.eval(), trial, train)
+    assert error == pytest.approx(100.0 * off)
+    height = {"mnist": 28, "affnist": 40, "multimnist": 36, "two_digit": 56 if pairs else 28}[task]
+    assert {shape[2] for shape in model.heard} == {height}
+    assert sum(shape[0] for shape in model.heard) == count
+
+
+def test_the_best_point_is_stored_with_every_figure_and_the_row_takes_it(house: House) -> None:
+    path = tuned(house, "mnist", "capsnet-r3")
+    choice = json.loads(path.read_text())
+    assert [(point["rate"], point["decay"]) for point in choice["grid"]] == list(GRID)
+    for point in choice["grid"]:
+        assert len(point["errors"]) == len(set(point["digests"])) == 2
+        assert point["mean"] == pytest.approx(sum(point["errors"]) / 2)
+    best = min(choice["grid"], key=lambda point: point["mean"])
+    assert choice["chosen"] == {key: best[key] for key in ("rate", "decay", "decay_period")}
+    assert choice["metric"] == {"name": "held_out_error", "unit": "%", "digits": 50}
+    assert path == house.folder / "tuning" / "mnist" / "capsnet-r3.json"
+    row = House.load(house.path).cell("mnist", "capsnet-r3+tuned")
+    assert (row.training.rate, row.training.decay) == (best["rate"], best["decay"])
+    assert not list(path.parent.rglob("*.safetensors"))  # nobody needs a trial's weights again
+
+
+def test_tuning_goes_on_where_it_stopped(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tuned(house, "mnist", "capsnet-r3")
+    before = path.read_bytes()
+    trained = []
+    train_run = tune.train_run
+
+    def spied(setting, seed, *rest):
+        trained.append((setting.cell.trial.point, seed))
+        return train_run(setting, seed, *rest)
+
+    monkeypatch.setattr(tune, "train_run", spied)
+    tuned(House.load(house.path), "mnist", "capsnet-r3")
+    path.unlink()
+    tuned(House.load(house.path), "mnist", "capsnet-r3")
+    assert not trained
+    lost = house.trials(house.cell("mnist", "capsnet-r3+tuned"))[4]
+    (house.run_folder(lost, 1001) / tune.FIGURE).write_text('{"digest": ')
+    path.unlink()
+    tuned(House.load(house.path), "mnist", "capsnet-r3")
+    assert set(trained) == {(GRID[4], 1001)}
+    assert path.read_bytes() == before  # the same trainings give the same figures
+
+
+def test_affnist_trials_never_look_at_test_digits(house: House) -> None:
+    trial = house.trials(house.cell("affnist", "capsnet-r3+tuned"))[0]
+    tuned(house, "affnist", "capsnet-r3")
+    assert not (house.run_folder(trial, 1000) / "curve.csv").exists()
+
+
+def test_a_loss_that_is_never_finite_chooses_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = {
+        "error": None,
+        "status": "failed",
+        "reason": "not finite",
+        "steps": 2,
+        "digest": "",
+        "precision": "float32",
+    }
+    monkeypatch.setattr(tune, "judge", lambda *_: figure)
+    with pytest.raises(CapsbenchError, match=r"leave capsnet-r3 out of tasks\.mnist\.tuned") as caught:
+        tuned(house, "mnist", "capsnet-r3")
+    assert "\n" not in str(caught.value)
+    assert House.load(house.path).cell("mnist", "capsnet-r3+tuned").waits
+
+
+def test_a_failed_seed_takes_its_point_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(setting, seed, digest, *_):
+        first = setting.cell.trial.point == GRID[0]
+        failed = first and seed == 1001
+        return {"error": None if failed else 1.0 if first else 2.0, "status": "done", "reason": "not finite",
+                "steps": 2, "digest": digest, "precision": "float32"}  # fmt: skip
+
+    monkeypatch.setattr(tune, "judge", judge)
+    choice = json.loads(tuned(house, "mnist", "capsnet-r3").read_text())
+    assert choice["grid"][0]["mean"] is None
+    assert choice["grid"][0]["failed"] == ["not finite"]
+    assert choice["chosen"] == GRID[1].words()  # of equal ones the first of the grid
+
+
+def test_nothing_to_tune_is_a_sentence(house: House) -> None:
+    with pytest.raises(CapsbenchError, match="asks for no tuning here; say `tuned: true` in a task"):
+        tune_cells(Console(quiet=True), house, SOURCE, [house.cell("mnist", "capsnet-r3")], "cpu", 1, None)
