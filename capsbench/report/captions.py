@@ -116,6 +116,7 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
         if not is_comparable(results, task):
             why = _why_orientation(results, task)
             sentences.append(f"It stands there for orientation, not for comparison: {why}.")
+    sentences += results.plan.notes.get(task, [])
     if task in published.notes:
         sentences.append(published.notes[task].strip())
     return sentences

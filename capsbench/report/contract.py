@@ -83,6 +83,23 @@ class Reduced(ResultsFile):
     words: str
 
 
+class Difference(ResultsFile):
+    """One factor in which a row differs from its reference; `own`: it came with the row's routing."""
+
+    factor: str
+    value: str
+    reference: str
+    own: bool = False
+
+
+class Comparison(ResultsFile):
+    """A row of table `ablation` or `ladder`, and the row it is compared with; the lowest rung has none."""
+
+    variant: str
+    reference: str | None = None
+    differs: list[Difference] = []
+
+
 class Plan(ResultsFile):
     """plan.json."""
 
@@ -99,6 +116,8 @@ class Plan(ResultsFile):
     tasks: dict[str, list[str]]
     titles: dict[str, str] = {}
     cost: str | None = None  # the digest that cost.json must have; None: the plan wants no costs
+    comparisons: dict[str, dict[str, list[Comparison]]] = {}  # by table and task
+    notes: dict[str, list[str]] = {}  # sentences for the caption of each task's table
     runs: list[PlannedRun]
 
     @field_validator("tasks")

@@ -32,7 +32,24 @@ def _cost(results: Results) -> ExtraTable | None:
     return cost_table(results)
 
 
-EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {"routing": _routing, "cost": _cost}
+def _ablation(results: Results) -> ExtraTable | None:
+    from capsbench.report.ablation_table import ablation_table
+
+    return ablation_table(results)
+
+
+def _ladder(results: Results) -> ExtraTable | None:
+    from capsbench.report.ladder_table import ladder_table
+
+    return ladder_table(results)
+
+
+EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {
+    "ablation": _ablation,
+    "ladder": _ladder,
+    "routing": _routing,
+    "cost": _cost,
+}
 
 
 def extra_tables(results: Results) -> list[ExtraTable]:

@@ -26,6 +26,7 @@ BATCH, SHOWN = 32, 1000
 STEPS, WIDTH, BOUND = 120, 0.125, 25.0  # steps, width, error in percent
 RATE, SLOW_RATE = 2e-3, 1e-3
 SHARED = {"capsnet-share-all", "capsnet-share-all-uniform", "capsnet-share-all-learned"}  # stuck at chance at RATE
+SLOW = ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors")
 OTHERS = {  # what learns more slowly, or not at this width
     "em-matrix": (250, 0.375, 40.0),
     "em-matrix-margin": (250, 0.375, 40.0),
@@ -33,6 +34,7 @@ OTHERS = {  # what learns more slowly, or not at this width
     "capsnet-self-routing-margin": (300, 0.125, 25.0),
     **dict.fromkeys(SHARED, (450, 0.125, 40.0)),
     "convnet-avg-5": (400, 0.125, 40.0),
+    **dict.fromkeys(SLOW, (400, 0.125, 25.0)),
 }
 OTHERS |= {name: (500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
 OTHERS["two-digit-control"] = (1000, 0.25, 85.0)  # it is trained on pairs, where chance is 98 %

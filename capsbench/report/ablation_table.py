@@ -1,0 +1,52 @@
+"""Table `ablation`: one choice changed, everything else kept, and what that does."""
+
+from __future__ import annotations
+
+from capsbench.report.compared import caption_of, compared, compared_frame, difference_words, factor_words
+from capsbench.report.extras import ExtraTable
+from capsbench.report.results import Results
+from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
+
+WORDS = [
+    "One choice changed against a reference row.",
+    "What differs is read off the resolved configs; a row that differs in more than one factor says so, and what a "
+    "routing or a model brings with it is named by the choice that brought it.",
+    "Difference: the row's mean less the reference's, with Welch's t 95 % interval over seeds, each taken alone: no "
+    "correction for the number of rows.",
+    "Train-test gap: test error less the error on the digits trained on, unshifted.",
+]
+COLUMNS = [
+    Column("variant", "name"),
+    Column("task", "condition"),
+    Column("against", "condition"),
+    Column("what differs", "condition"),
+    Column("here", "condition"),
+    Column("there", "condition"),
+    Column("measured", "condition"),
+    Column("mean", "value"),
+    Column("difference", "value"),
+    Column("n", "count"),
+]
+
+
+def ablation_table(results: Results) -> ExtraTable | None:
+    """The table, or None if the plan compares nothing."""
+    rows = compared(results, "ablation", every=False)
+    if not rows:
+        return None
+    wide = []
+    for row in rows:
+        title = results.plan.title(row.row.variant)
+        against = results.plan.title(row.row.reference) if row.row.reference else NOTHING
+        unit = f", {row.metric.unit}" if row.metric.unit else ""
+        texts = [row.task, against, *factor_words(row.row.differs), f"{row.metric.label} ({row.condition}){unit}"]
+        entries = [
+            Entry(title, title),
+            *(Entry(text, text) for text in texts),
+            Entry(with_interval(row.own, row.metric.unit), row.own.mean),
+            Entry(difference_words(row), row.difference),
+            Entry(f"{row.own.n}, {row.other.n}", row.own.n),
+        ]
+        wide.append(WideRow(row.row.variant, row.condition, entries))
+    table = WideTable("ablation", COLUMNS, wide, caption_of(results, "ablation", WORDS))
+    return ExtraTable("ablation", table, compared_frame(compared(results, "ablation")))

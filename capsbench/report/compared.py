@@ -1,0 +1,132 @@
+"""A row against its reference: what differs, both means, and the difference with Welch's interval over seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.contract import Comparison, Difference
+from capsbench.report.results import Results
+from capsbench.report.statistics import Estimate, Summary, difference, summarise
+from capsbench.report.tables import Metric, spec_for
+from capsbench.report.wide import NOTHING, decimals
+
+GAP = Metric("train_test_gap", "train-test gap", "%", headline=False)
+FACTORS = {  # the words of a plan that need others in a table
+    "iterations": "passes of routing",
+    "train_per_class": "digits a class",
+    "share": "sharing of W",
+    "down_weight": "lambda",
+    "detach_inner": "gradient through the last pass only",
+    "decay_period": "steps a decay",
+    "mask": "mask of the decoder",
+    "rate": "learning rate",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric of a row under one condition, beside its reference's. What cannot be had is None."""
+
+    task: str
+    dataset: str
+    row: Comparison
+    condition: str
+    metric: Metric
+    own: Summary
+    other: Summary
+    difference: float | None  # the row's mean less its reference's
+    interval: tuple[float, float] | None
+    p: float | None
+
+
+def compared(results: Results, table: str, every: bool = True) -> list[Compared]:
+    """The rows of table `ablation` or `ladder` in the plan's order.
+
+    `every`: with every metric that runs have and that is about the answers; else those that the readable table shows:
+    the task's first metric under each condition, and on MNIST the gap between training and test.
+    """
+    rows = []
+    for task, comparisons in results.plan.comparisons.get(table, {}).items():
+        frame = results.frame[results.frame["task"] == task]
+        dataset = str(frame["dataset"].iloc[0]) if len(frame) else ""
+        spec = spec_for(task, results)
+        metrics = [metric for metric in spec.main if metric.headline]
+        metrics = (metrics if every else metrics[:1]) + ([GAP] if task == "mnist" else [])
+        for row in comparisons:
+            for condition in spec.conditions:
+                for metric in metrics:
+                    own, other = (_values(frame, name, condition, metric.name) for name in (row.variant, row.reference))
+                    rows.append(Compared(task, dataset, row, condition, metric, *_statistics(own, other)))
+    return rows
+
+
+def _values(frame: pd.DataFrame, variant: str | None, condition: str, metric: str) -> list[float]:
+    chosen = (frame["variant"] == variant) & (frame["condition"] == condition) & (frame["metric"] == metric)
+    return [float(value) for value in frame.loc[chosen, "value"]]
+
+
+def _statistics(
+    own: list[float], other: list[float]
+) -> tuple[Summary, Summary, float | None, tuple[float, float] | None, float | None]:
+    first, second = summarise(own), summarise(other)
+    if first.mean is None or second.mean is None:
+        return first, second, None, None, None
+    estimate: Estimate | None = difference(own, other)
+    if estimate is None:
+        return first, second, first.mean - second.mean, None, None
+    return first, second, estimate.value, estimate.interval(), estimate.p()
+
+
+def factor_words(differs: list[Difference]) -> tuple[str, str, str]:
+    """What differs, the row's value and the reference's. More than one factor is said to be more than one."""
+    chosen, own = [d for d in differs if not d.own], [d for d in differs if d.own]
+    if not chosen:
+        return NOTHING, NOTHING, NOTHING
+    names = [FACTORS.get(d.factor, d.factor.replace("_", " ")) for d in chosen]
+    if len(chosen) == 1:
+        brought = ", ".join(f"{FACTORS.get(d.factor, d.factor)} {d.value}" for d in own)
+        return names[0], chosen[0].value + (f" (with its own {brought})" if brought else ""), chosen[0].reference
+    values, references = (
+        "; ".join(f"{name} {value}" for name, value in zip(names, of, strict=True))
+        for of in ([d.value for d in chosen], [d.reference for d in chosen])
+    )
+    return f"{len(chosen)} factors: {', '.join(names)}", values, references
+
+
+def difference_words(row: Compared) -> str:
+    """`-0.31 (-0.52 to -0.10)`; without the interval where a side has one seed; a dash where there is none."""
+    if row.difference is None:
+        return NOTHING
+    digits = decimals(row.metric.unit)
+    text = f"{row.difference:+.{digits}f}"
+    return text if row.interval is None else f"{text} ({row.interval[0]:+.{digits}f} to {row.interval[1]:+.{digits}f})"
+
+
+def caption_of(results: Results, table: str, words: list[str]) -> list[str]:
+    """`words`, and for each task of the table its data, budget, reductions, seeds and notes."""
+    said = [*words]
+    for task in results.plan.comparisons.get(table, {}):
+        sentences = [*conditions_in_words(results, task), *results.plan.notes.get(task, [])]
+        said.append(f"{task}: {' '.join(sentences)}")
+    return said
+
+
+def compared_frame(rows: list[Compared]) -> pd.DataFrame:
+    """The rows as a frame; what cannot be had is an empty cell."""
+    lines = []
+    for row in rows:
+        factor, value, reference = factor_words(row.row.differs)
+        low, high = row.interval or (None, None)
+        lines.append(
+            {
+                "task": row.task, "dataset": row.dataset, "variant": row.row.variant, "condition": row.condition,
+                "metric": row.metric.name, "unit": row.metric.unit, "factor": factor, "value": value,
+                "reference_value": reference, "reference": row.row.reference, "n": row.own.n, "mean": row.own.mean,
+                "n_reference": row.other.n, "mean_reference": row.other.mean, "difference": row.difference,
+                "ci_low": low, "ci_high": high, "p": row.p,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(lines)

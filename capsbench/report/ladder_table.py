@@ -1,0 +1,75 @@
+"""Table `ladder`: from the CNN to CapsNet one component at a time, with what each rung has and costs."""
+
+from __future__ import annotations
+
+from capsbench.report.captions import span
+from capsbench.report.compared import Compared, caption_of, compared, compared_frame, difference_words, factor_words
+from capsbench.report.extras import ExtraTable
+from capsbench.report.results import Results
+from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
+
+OWN_TRUNK = (
+    "The two-digit task's models have one small trunk of their own: no decoder, no convolutions to exchange, and W "
+    "shared by all places, since they look at images of any size."
+)
+WORDS = [
+    "What buys the gain: each rung has what the rung before it has, and one component more.",
+    "What changed is read off the resolved configs; a rung that changes more than one factor says so, and a new model "
+    "brings its own layers.",
+    "Gain: the rung's mean less the one's before, with Welch's t 95 % interval over seeds, each taken alone: no "
+    "correction for the number of rungs.",
+    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions.",
+]
+COLUMNS = [
+    Column("rung", "name"),
+    Column("task", "condition"),
+    Column("what changed", "condition"),
+    Column("to", "condition"),
+    Column("parameters", "count"),
+    Column("MFLOPs", "count"),
+    Column("measured", "condition"),
+    Column("mean", "value"),
+    Column("gain", "value"),
+    Column("n", "count"),
+]
+
+
+def cost_of(results: Results, row: Compared) -> tuple[int | None, int | None]:
+    """Parameters and FLOPs that a rung's finished runs recorded; None before one is finished."""
+    runs = results.done(row.task, row.row.variant)
+    return (runs[0].manifest.parameters, runs[0].manifest.flops) if runs else (None, None)
+
+
+def ladder_caption(results: Results) -> list[str]:
+    """What is said under table and figure; the first sentence is the title."""
+    words = WORDS + ([OWN_TRUNK] if "two_digit" in results.plan.comparisons.get("ladder", {}) else [])
+    return caption_of(results, "ladder", words)
+
+
+def ladder_table(results: Results) -> ExtraTable | None:
+    """The table, or None if the plan has no ladder."""
+    rows = [row for row in compared(results, "ladder", every=False) if row.metric.headline]
+    if not rows:
+        return None
+    wide = []
+    for row in rows:
+        title = results.plan.title(row.row.variant)
+        factor, value, _ = factor_words(row.row.differs)
+        parameters, flops = cost_of(results, row)
+        unit = f", {row.metric.unit}" if row.metric.unit else ""
+        entries = [
+            Entry(title, title),
+            *(Entry(text, text) for text in (row.task, factor, value)),
+            Entry(span([parameters]) or NOTHING, parameters),
+            Entry(NOTHING if flops is None else f"{flops / 1e6:,.1f}", flops),
+            Entry(f"{row.metric.label} ({row.condition}){unit}"),
+            Entry(with_interval(row.own, row.metric.unit), row.own.mean),
+            Entry(difference_words(row), row.difference),
+            Entry(str(row.own.n), row.own.n),
+        ]
+        wide.append(WideRow(row.row.variant, row.condition, entries))
+    frame = compared_frame(every := compared(results, "ladder"))
+    costs = [cost_of(results, row) for row in every]
+    frame["parameters"] = [parameters for parameters, _ in costs]
+    frame["flops"] = [flops for _, flops in costs]
+    return ExtraTable("ladder", WideTable("ladder", COLUMNS, wide, ladder_caption(results)), frame)
