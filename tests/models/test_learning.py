@@ -37,6 +37,7 @@ OTHERS = {  # what learns more slowly, or not at this width
     **dict.fromkeys(SLOW, (400, 0.125, 25.0)),
 }
 OTHERS |= {name: (500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
+OTHERS["two-digit-cross-entropy"] = (1500, 0.25, 60.0)
 OTHERS["two-digit-control"] = (1000, 0.25, 85.0)  # it is trained on pairs, where chance is 98 %
 PLAN = """
 budget: reduced

@@ -10,41 +10,23 @@ import pytest
 import toy
 from scipy import stats
 
-from capsbench.report import build_report, format_tables_for_terminal
+from capsbench.report import Report
+from capsbench.report.ablation_table import ablation_table
+from capsbench.report.collect import collect
 from capsbench.report.compared import factor_words
-from capsbench.report.contract import Difference
-
-RECON = {"factor": "reconstruction", "value": "none", "reference": "paper"}
-ROUTING = {"factor": "routing", "value": "kmeans", "reference": "dynamic"}
-OWN = {"factor": "squash", "value": "half", "reference": "hinton", "own": True}
-MODEL = {"factor": "model", "value": "cnn", "reference": "capsnet"}
-LOSS = {"factor": "loss", "value": "cross-entropy", "reference": "margin"}
-COMPARISONS = {
-    "ablation": {
-        "mnist": [
-            {"variant": "capsnet-r3", "reference": "capsnet-r3-recon", "differs": [RECON]},
-            {"variant": "cnn", "reference": "capsnet-r3-recon", "differs": [MODEL, LOSS]},
-        ],
-        "affnist": [{"variant": "cnn-pool", "reference": "capsnet-r3-recon", "differs": [MODEL]}],
-    },
-    "ladder": {
-        "mnist": [
-            {"variant": "cnn", "reference": None, "differs": []},
-            {"variant": "capsnet-r1", "reference": "cnn", "differs": [MODEL]},
-            {"variant": "capsnet-r3", "reference": "capsnet-r1", "differs": [ROUTING, OWN]},
-        ],
-        "two_digit": [
-            {"variant": "two-digit-average-mlp", "reference": None, "differs": []},
-            {"variant": "two-digit-kmeans", "reference": "two-digit-average-mlp", "differs": [MODEL]},
-        ],
-    },
-}
+from capsbench.report.extras import ExtraTable
+from capsbench.report.figures import NotDrawnError
+from capsbench.report.figures.ladder import draw
+from capsbench.report.figures.style import house_style
+from capsbench.report.formats import to_markdown
+from capsbench.report.ladder_table import ladder_table
+from capsbench.report.published import Published
 
 
 @pytest.fixture
 def compared(folder: Path) -> Path:
     """Toy results whose plan compares rows, and whose runs know their gap and their FLOPs."""
-    toy.change_json(folder / "plan.json", comparisons=COMPARISONS, notes={"mnist": ["Tuned rows were tuned so."]})
+    toy.change_json(folder / "plan.json", notes={"mnist": ["Tuned rows were tuned so."]})
     for path in (folder / "runs" / "mnist").glob("*/*/test/metrics.json"):
         metrics = json.loads(path.read_text())["metrics"]
         gap = {"value": metrics["error"]["value"] / 2, "unit": "%"}
@@ -59,15 +41,25 @@ def errors(folder: Path, variant: str, seeds: tuple[int, ...] = (0, 1, 2)) -> li
     return [json.loads(path.read_text())["metrics"]["error"]["value"] for path in paths]
 
 
+def ablation(folder: Path) -> ExtraTable:
+    table = ablation_table(collect(folder))
+    assert table is not None
+    return table
+
+
+def ladder(folder: Path) -> ExtraTable:
+    table = ladder_table(collect(folder))
+    assert table is not None
+    return table
+
+
 def test_a_difference_is_to_the_reference_with_welch_s_interval(compared: Path) -> None:
-    build_report(compared)
-    table = pd.read_csv(compared / "tables" / "ablation.csv").set_index(["variant", "condition", "metric"])
+    table = ablation(compared).frame.set_index(["variant", "condition", "metric"])
     row = table.loc[("capsnet-r3", "test", "error")]
-    expected = stats.ttest_ind(errors(compared, "capsnet-r3"), errors(compared, "capsnet-r3-recon"), equal_var=False)
-    interval = expected.confidence_interval()
     own, other = errors(compared, "capsnet-r3"), errors(compared, "capsnet-r3-recon")
+    expected = stats.ttest_ind(own, other, equal_var=False)
     assert row["difference"] == pytest.approx(sum(own) / 3 - sum(other) / 3)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(interval))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()))
     assert row["p"] == pytest.approx(expected.pvalue)
     assert (row["factor"], row["value"], row["reference_value"]) == ("reconstruction", "none", "paper")
     assert (row["reference"], row["n"], row["n_reference"]) == ("capsnet-r3-recon", 3, 3)
@@ -76,45 +68,42 @@ def test_a_difference_is_to_the_reference_with_welch_s_interval(compared: Path) 
     assert {condition for _, condition, _ in table.index} == {"test", "matched", "converged"}
 
 
-def test_the_readable_table_is_in_every_form_and_says_when_several_factors_change(compared: Path) -> None:
-    made = build_report(compared)
-    text = (compared / "tables" / "ablation.md").read_text()
+def test_the_readable_table_says_when_several_factors_change(compared: Path) -> None:
+    text = to_markdown(ablation(compared).table)
     assert "2 factors: model, loss" in text
     assert "model cnn; loss cross-entropy" in text
     assert "no correction for the number of rows" in text
     assert "Tuned rows were tuned so." in text
-    assert "Tuned rows were tuned so." in (compared / "tables" / "mnist.md").read_text()
-    for ending in ("csv", "md", "tex"):
-        assert {compared / "tables" / f"{name}.{ending}" for name in ("ablation", "ladder")} <= set(made.tables)
-    page = (compared / "report.html").read_text()
-    assert "What buys the gain" in page
-    assert "One choice changed against a reference row." in format_tables_for_terminal(compared)
+    assert "train-test gap (test), %" in text
 
 
 def test_the_ladder_has_each_rung_s_cost_and_its_gain_over_the_one_before(compared: Path) -> None:
-    build_report(compared)
-    table = pd.read_csv(compared / "tables" / "ladder.csv")
+    made = ladder(compared)
+    table, text = made.frame, to_markdown(made.table)
     mnist = table[(table["task"] == "mnist") & (table["metric"] == "error")].set_index("variant")
     assert list(mnist.index) == ["cnn", "capsnet-r1", "capsnet-r3"]
     assert pd.isna(mnist.loc["cnn", "difference"])
     assert mnist.loc["capsnet-r3", "reference"] == "capsnet-r1"
-    gains = mnist["mean"].diff()
-    assert mnist.loc["capsnet-r3", "difference"] == pytest.approx(gains["capsnet-r3"])
+    assert mnist.loc["capsnet-r3", "difference"] == pytest.approx(mnist["mean"].diff()["capsnet-r3"])
     assert set(table["parameters"]) == {123456}
     assert set(table["flops"]) == {402_000_000}
-    text = (compared / "tables" / "ladder.md").read_text()
-    assert "kmeans (with its own squash half)" in text
-    assert "402.0" in text
-    assert "123,456" in text
-    assert "one small trunk of their own" in text
+    for words in ("kmeans (with its own squash half)", "402.0", "123,456", "one small trunk of their own"):
+        assert words in text
 
 
-def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path) -> None:
-    made = build_report(compared)
-    figure = next(figure for figure in made.figures if figure.name == "ladder")
-    assert figure.png.stat().st_size > 10_000
-    assert "What buys the gain" in figure.title
-    assert "one small trunk of their own" in figure.caption
+def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path, published: Published) -> None:
+    with house_style():
+        drawing = draw(collect(compared), published)
+    assert [axes.get_title(loc="left") for axes in drawing.figure.axes] == [
+        "mnist",
+        "two_digit, 56x28",
+        "two_digit, 28x56",
+    ]
+    texts = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert any("0.12 M parameters, 402 MFLOPs" in text for text in texts)
+    assert "routing: kmeans (with its own squash half)" in texts
+    assert "What buys the gain" in drawing.title
+    assert "one small trunk of their own" in drawing.caption
 
 
 def test_rows_that_are_not_there_yet_are_empty_places(compared: Path) -> None:
@@ -122,8 +111,7 @@ def test_rows_that_are_not_there_yet_are_empty_places(compared: Path) -> None:
         (toy.run_folder(compared, "mnist", "capsnet-r3", seed) / "manifest.json").unlink()
     for seed in (1, 2):
         (toy.run_folder(compared, "mnist", "cnn", seed) / "manifest.json").unlink()
-    build_report(compared)
-    table = pd.read_csv(compared / "tables" / "ablation.csv").set_index(["variant", "metric"])
+    table = ablation(compared).frame.set_index(["variant", "metric"])
     assert table.loc[("capsnet-r3", "error"), "n"] == 0
     assert pd.isna(table.loc[("capsnet-r3", "error"), "difference"])
     one = table.loc[("cnn", "error")]
@@ -131,18 +119,25 @@ def test_rows_that_are_not_there_yet_are_empty_places(compared: Path) -> None:
     assert one["difference"] == pytest.approx(expected)
     assert pd.isna(one["ci_low"])  # one seed has no interval
     assert pd.isna(one["p"])
+    assert pd.isna(ladder(compared).frame.set_index("variant").loc["capsnet-r3", "flops"]).all()
 
 
-def test_a_plan_without_comparisons_has_neither_table_nor_figure(compared: Path) -> None:
-    build_report(compared)
+def test_a_plan_without_comparisons_has_neither_table_nor_figure(compared: Path, published: Published) -> None:
     toy.change_json(compared / "plan.json", comparisons={})
-    made = build_report(compared)
-    assert not (compared / "tables" / "ablation.csv").exists()  # of the report before
-    assert not (compared / "tables" / "ladder.md").exists()
-    assert made.not_drawn["ladder"] == "the plan has no ladder"
+    assert ablation_table(collect(compared)) is None
+    assert ladder_table(collect(compared)) is None
+    with pytest.raises(NotDrawnError, match="the plan has no ladder"):
+        draw(collect(compared), published)
+
+
+def test_a_report_has_both_tables_in_every_form(spoiled: tuple[Path, Report]) -> None:
+    folder, report = spoiled
+    for ending in ("csv", "md", "tex"):
+        assert {folder / "tables" / f"{name}.{ending}" for name in ("ablation", "ladder")} <= set(report.tables)
+    page = (folder / "report.html").read_text()
+    assert "What buys the gain" in page
+    assert "One choice changed against a reference row" in page
 
 
 def test_nothing_that_differs_is_a_dash() -> None:
     assert factor_words([]) == ("–", "–", "–")
-    only_own = [Difference(factor="squash", value="half", reference="hinton", own=True)]
-    assert factor_words(only_own) == ("–", "–", "–")

@@ -32,6 +32,7 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_xlabel(f"{of[0].metric.label}, {of[0].metric.unit}" if of[0].metric.unit else of[0].metric.label)
     title, *words = ladder_caption(results)
     explained = "Dot and bar: mean over seeds and Student's t 95 % interval; the line leads from rung to rung."
+    explained += " A bar may go on beyond the panel."
     return Drawing(figure, title.rstrip("."), " ".join([explained, *words]))
 
 
@@ -48,7 +49,7 @@ def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:
     for y, row in enumerate(rows):
         parameters, flops = cost_of(results, row)
         cost = "" if parameters is None else f"\n{parameters / 1e6:.2f} M parameters"
-        cost += "" if flops is None else f", {flops / 1e6:,.0f} MFLOPs"
+        cost += "" if flops is None else f", {flops / 1e6:{',.0f' if flops >= 1e7 else '.2g'}} MFLOPs"
         axes.text(
             1.015, y, with_interval(row.own, row.metric.unit) + cost, transform=axes.get_yaxis_transform(),
             va="center", fontsize=7.5, color=INK,
