@@ -10,6 +10,10 @@ rule tune:
     conda:
         "../../environment.yml"
     threads: 1
+    resources:
+        gpu=1,
+        mem_mb=memory,
+        runtime=training_minutes,
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,
