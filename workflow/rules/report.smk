@@ -8,6 +8,21 @@ rule report:
             RESULTS / "report.html",
             category="Report",
             caption="../report/report.rst",
+            labels={"what": "everything on one page"},
+        ),
+        tables=report(
+            directory(RESULTS / "tables"),
+            patterns=["{table}.csv"],
+            category="Tables",
+            caption="../report/tables.rst",
+            labels={"table": "{table}"},
+        ),
+        figures=report(
+            directory(RESULTS / "figures"),
+            patterns=["{figure}.png"],
+            category="Figures",
+            caption="../report/figures.rst",
+            labels={"figure": "{figure}"},
         ),
         done=RESULTS / "cells" / "reported.json",
     log:
