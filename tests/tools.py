@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -14,8 +15,12 @@ def tool(*names: str) -> str:
     """The path of the first program of these names; skips the test, or fails it under REQUIRED, if there is none."""
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
-        reason = f"no {' or '.join(names)} on this machine"
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{reason}, and {REQUIRED} is set")
-        pytest.skip(reason)
+        unavailable(f"no {' or '.join(names)} on this machine")
     return found
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test for a reason that lies in the machine; fail it under REQUIRED."""
+    if os.environ.get(REQUIRED):
+        pytest.fail(f"{reason}, and {REQUIRED} is set")
+    pytest.skip(reason)
