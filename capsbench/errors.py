@@ -6,10 +6,18 @@ import difflib
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """`text` in one line, with escapes in the place of what a terminal would obey rather than show."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
 class CapsbenchError(Exception):
     """A mistake in the user's input or environment. The terminal prints the sentence, never a traceback."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may quote a file that came from anywhere
 
 
 class DataError(CapsbenchError):

@@ -26,6 +26,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp makes 0600; results are for sharing
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None:  # a full disk does not say which file it has no room for
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -42,5 +46,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`. Raises ValueError on a truncated file, FileNotFoundError if there is none."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The JSON value in `path`. Raises ValueError on a truncated or senseless file, FileNotFoundError without one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deep to be one of ours") from None

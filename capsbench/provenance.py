@@ -136,10 +136,13 @@ def versions() -> dict[str, str]:
 
 
 def _ask(*command: str, folder: Path | None = None) -> str | None:
-    """The first lines a program prints, or None if it is not there or says no."""
+    """The first lines a program prints, or None if it is not there, says no, or says nothing for 20 s."""
     if shutil.which(command[0]) is None:
         return None
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=20, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # a driver or a disk that hangs must not cost a finished training
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

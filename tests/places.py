@@ -132,6 +132,14 @@ class Place:
         }
 
 
+def processes(group: int, command: re.Pattern[str]) -> list[int]:
+    """The processes of a group whose command line begins as `command` says: not the shells that started them."""
+    whole_lines = ["ps", "-ww", "-eo", "pid,pgid,args"]  # pytest's readline leaves ps a width of 80
+    listed = subprocess.run(whole_lines, capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    return [int(pid) for pid, pgid, words in rows if int(pgid) == group and command.match(words)]
+
+
 def copy_source(folder: Path, origin: Path = REPOSITORY) -> Path:
     """A copy of the source as it is now: other work in the tree meanwhile cannot disturb a test."""
     folder.mkdir(parents=True)

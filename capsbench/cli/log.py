@@ -11,24 +11,24 @@ from capsbench.pipeline import writable
 
 
 class Both(io.TextIOBase):
-    """Writes to a log and to a terminal; when the terminal is gone (its Snakemake was killed) the log goes on alone."""
+    """Writes to a log and to a terminal. When one is gone the other goes on alone.
+
+    A terminal is gone when its Snakemake was killed, a log when its disk is full, which must still be said.
+    """
 
     encoding = "utf-8"
 
     def __init__(self, log: TextIO, terminal: TextIO) -> None:
-        self.log, self.terminal = log, terminal
-        self.gone = False
+        self.there = [log, terminal]
 
     def write(self, text: str) -> int:
         """Write text to both, at once."""
-        self.log.write(text)
-        self.log.flush()
-        if not self.gone:
+        for stream in list(self.there):
             try:
-                self.terminal.write(text)
-                self.terminal.flush()
+                stream.write(text)
+                stream.flush()
             except OSError:
-                self.gone = True
+                self.there.remove(stream)
         return len(text)
 
     def isatty(self) -> bool:

@@ -114,6 +114,18 @@ def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:
         return None  # truncated or not JSON: the run is made again, which rewrites it
     except OSError as error:
         raise PlanError(f"{folder / 'manifest.json'} cannot be read: {error.strerror}.") from None
-    if not isinstance(manifest, dict) or manifest.get("digest") != run_digest:
+    if not isinstance(manifest, dict) or manifest.get("digest") != run_digest or not _is_whole(manifest):
         return None
     return manifest
+
+
+def _is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether what other stages read without asking is there: a file that lost it says nothing, and is made again."""
+    run = manifest.get("run")
+    return (
+        manifest.get("status") in ("done", "failed")
+        and isinstance(manifest.get("weights"), str)
+        and isinstance(manifest.get("dataset"), dict)
+        and isinstance(run, dict)
+        and {"task", "variant", "seed"} <= run.keys()
+    )

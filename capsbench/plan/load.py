@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 import typing
@@ -28,8 +29,31 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "config"
 
 
+LARGEST = 100_000  # values in a file, aliases written out: a few of them can stand for billions
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for. Raises MarkedYAMLError where it contains itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 0  # while it is looked into
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        inner = parts if isinstance(node, yaml.CollectionNode) else []
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
+    if sizes[id(node)] == 0:
+        raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
+    return sizes[id(node)]
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML with numbers such as 1e-3 read as numbers, and no key twice."""
+    """YAML with numbers such as 1e-3 read as numbers, no key twice, and no aliases that stand for more than LARGEST."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _size(node, {}) > LARGEST:
+            raise yaml.MarkedYAMLError(
+                problem=f"it stands for more than {LARGEST:,} values", problem_mark=node.start_mark
+            )
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -62,7 +86,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise PlanError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise PlanError(f"{path}{where}: not valid YAML: {problem}.") from None
     except (ValueError, RecursionError) as error:  # a number or a nesting that YAML's own rules let through
         raise PlanError(f"{path}: not valid YAML: {error}.") from None
     if not isinstance(value, dict):
@@ -82,13 +107,19 @@ def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
     return [key for m in args if isinstance(m, type) and issubclass(m, BaseModel) for key in m.model_fields]
 
 
+def _is_of_a_union(part: str) -> bool:
+    """Whether pydantic, not the user, put this word into the place of a mistake."""
+    return part in SPECS or "[" in part or part in {"int", "float"}
+
+
 def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
     """The first of pydantic's complaints as one sentence."""
     first = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", len(e["loc"])))
     # unions add their member's name to the place; a user's file has no such key
-    loc = tuple(
-        p for p in first["loc"] if not (isinstance(p, str) and (p in SPECS or "[" in p or p in {"int", "float"}))
-    )
+    *way, last = first["loc"] or ("",)
+    loc = (*(p for p in way if not (isinstance(p, str) and _is_of_a_union(p))), last)
+    if first["type"] != "extra_forbidden" and isinstance(last, str) and _is_of_a_union(last):
+        loc = loc[:-1]
     key = ".".join(str(part) for part in loc)
     where = ".".join(part for part in (prefix, key) if part) or "the whole"
     if first["type"] == "extra_forbidden":
@@ -110,7 +141,7 @@ def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = ""
 def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
     """A checked spec from its mapping. Raises PlanError naming file, variant and key."""
     model = values.get("model")
-    if model not in SPECS:
+    if not isinstance(model, str) or model not in SPECS:
         raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
         raise PlanError(f"{file}: variant {name}: share must be 'all', the only sharing that takes images of any size.")
@@ -140,9 +171,9 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
         if "base" not in values:
             return dict(values)
         base, own = values["base"], {key: value for key, value in values.items() if key != "base"}
-        if base in raw and base != name:
+        if isinstance(base, str) and base in raw and base != name:
             return changed(resolve(base, (*path, name)), own)
-        if known and base in known:
+        if known and isinstance(base, str) and base in known:
             return changed(known[base].model_dump(), own)
         raise PlanError(
             f"{file}: variant {name}: base {base!r} does not exist{nearest(base, {*raw, *(known or {})} - {name})}"
@@ -160,6 +191,12 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
 def load_variants(file: Path | None = None) -> dict[str, Spec]:
     """Every variant of config/variants.yaml (or `file`), resolved."""
     path = file or config_folder() / "variants.yaml"
+    return dict(_shipped(path, path.stat().st_mtime_ns)) if path.is_file() else resolve_variants(read_yaml(path), path)
+
+
+@functools.cache
+def _shipped(path: Path, modified: int) -> dict[str, Spec]:
+    """Once a process for each state of the file: it is the larger part of the time that a plan takes to read."""
     return resolve_variants(read_yaml(path), path)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-CUSTOM_ROUTING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # my_file:my_routing
+CUSTOM_ROUTING = re.compile(r"(?=.{1,100}$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)  # my_file:my_routing
 CUSTOM_PASSES = 3  # of a routing outside the package, where a plan does not say
 SWITCHES = frozenset({"squash", "normaliser", "detach_inner", "bias"})
 

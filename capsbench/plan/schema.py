@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from capsbench.plan.tasks import (
     AffnistTask,
     DecayPeriod,
+    Epochs,
     MnistTask,
     MultimnistTask,
     Seeds,
@@ -20,7 +21,7 @@ from capsbench.plan.tasks import (
 from capsbench.plan.tuning import Tuning
 from capsbench.plan.variants import Strict
 
-SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
+SAFE_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")  # of folders; no shell word
 PUBLISHED_STEPS = 300_000  # the authors' MNIST run: 640 epochs of 60,000 at batch 128
 SHORT_EPOCHS = 100
 
@@ -28,7 +29,7 @@ SHORT_EPOCHS = 100
 class Training(Strict):
     """How every run of the plan is trained (section 4; the schedule is in the authors' code)."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Epochs | None = None
     steps: Annotated[int, Field(gt=0)] | None = None
     batch: Annotated[int, Field(gt=0)] = 128
     rate: Annotated[float, Field(gt=0)] = 1e-3  # Adam's TensorFlow default

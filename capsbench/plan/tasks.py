@@ -12,7 +12,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from capsbench.plan.variants import Fraction, Spec, Strict
 
-Seed = NonNegativeInt
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
 Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
 DecayPeriod = Literal["scaled", "published"] | PositiveInt
@@ -34,7 +35,7 @@ class Reduction(NamedTuple):
 class TrainingPart(Strict):
     """The training keys that a plan, a task or a variant may set; what is nearer to the run wins."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Epochs | None = None
     steps: PositiveInt | None = None
     batch: PositiveInt | None = None
     rate: Annotated[float, Field(gt=0)] | None = None

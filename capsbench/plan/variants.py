@@ -23,7 +23,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class Strict(BaseModel):
     """A checked mapping: unknown keys and wrong types are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Spec(Strict):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from capsbench.errors import printable
 from capsbench.report.contract import Manifest, Metrics, Plan, RunKey
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Problem:
         return "/".join(part for part in parts if part)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.kind}: {self.reason}"
+        return printable(f"{self.name}: {self.kind}: {self.reason}")
 
 
 @dataclass

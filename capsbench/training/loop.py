@@ -113,9 +113,17 @@ class Loop:
         if checkpoint is None:
             return 0
         done = int(checkpoint.meta["step"])
+        try:
+            self.history = self._rows(
+                "history.csv", done, done // self.every + (done == self.steps and done % self.every > 0)
+            )
+            measured = sum(self.probe.due(step, self.steps) for step in range(done + 1)) if self.probe else 0
+            self.curve = self._rows("curve.csv", done, measured)
+        except ValueError as error:
+            self.say(f"{error}: beginning again at step 0.")
+            self.history = []
+            return 0
         restore(checkpoint, self.step.model, self.step.optimiser, self.step.sums)
-        self.history = [row for row in _read_rows(self.folder / "history.csv") if row["step"] <= done]
-        self.curve = [row for row in _read_rows(self.folder / "curve.csv") if row["step"] <= done]
         self.seconds_before = float(checkpoint.meta["seconds"])
         self.resumed = int(checkpoint.meta["resumed"]) + 1
         self.say(f"going on after step {done} of {self.steps}")
@@ -198,9 +206,16 @@ class Loop:
         except OSError as error:
             raise ResourceError(f"{self.folder} cannot be written to: {error.strerror}.") from None
 
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists() or path.stat().st_size <= 1:
-        return []
-    rows = pd.read_csv(path, float_precision="round_trip").to_dict("records")
-    return [{str(key): value for key, value in row.items()} for row in rows]
+    def _rows(self, name: str, done: int, count: int) -> list[dict[str, Any]]:
+        """The `count` rows up to step `done` of a CSV file in the run's folder. Raises ValueError if it has others."""
+        path = self.folder / name
+        if count == 0:
+            return []
+        try:
+            frame = pd.read_csv(path, float_precision="round_trip").astype(float).astype({"step": int})
+        except (ValueError, KeyError, OSError) as error:  # pandas' own errors are ValueErrors
+            raise ValueError(f"{path} cannot be read ({error})") from None
+        rows = frame[frame["step"] <= done].to_dict("records")
+        if len(rows) != count:
+            raise ValueError(f"{path} has {len(rows)} rows up to step {done} where {count} belong")
+        return [{str(key): value for key, value in row.items()} for row in rows]

@@ -20,7 +20,7 @@ from torch import nn
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.batch import DigitSet, Stream
 from capsbench.data.digits import Digits
-from capsbench.errors import ResourceError, RoutingError
+from capsbench.errors import RoutingError
 from capsbench.files import write_json
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import forward_flops
@@ -32,6 +32,7 @@ from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.digits import training_digits
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
+from capsbench.training.memory import says_what_fits
 from capsbench.training.step import FASTER, Step, torch_seed
 
 
@@ -95,6 +96,7 @@ def new_model(setting: Setting, seed: int) -> nn.Module:
     return model.to(setting.device).to(memory_format=torch.channels_last)
 
 
+@says_what_fits
 def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float] | None]:
     """The precision to train in, and the seconds of one step that `auto` measured to choose it."""
     wanted = setting.cell.training.precision
@@ -110,6 +112,7 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
 
 
+@says_what_fits
 def train_run(
     setting: Setting, seed: int, progress: Progress, resolved: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -122,7 +125,7 @@ def train_run(
         The manifest. Its status is `done`, or `failed` when the loss is not finite.
 
     Raises:
-        DataError: too few digits. ResourceError: memory, disk or a signal stopped it; what was done is saved.
+        DataError: too few digits. ResourceError: memory, disk or a signal stopped it; what was saved is kept.
     """
     house, cell = setting.house, setting.cell
     folder = house.run_folder(cell, seed)
@@ -163,11 +166,6 @@ def train_run(
     except Diverged as diverged:
         status, reason = "failed", str(diverged)
         loop.seconds_before += time.perf_counter() - clock
-    except torch.OutOfMemoryError:
-        raise ResourceError(
-            f"{cell.label} seed {seed}: out of memory on {setting.device} at batch {cell.training.batch}; "
-            f"free the device, or say a smaller batch in {house.path}."
-        ) from None
     write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": digests["run"]})
     manifest = {
         "schema": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -171,9 +172,19 @@ def test_a_digest_changes_with_what_decides_the_weights_and_with_nothing_else(pl
 def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"digest": "abc"')
     assert is_done(tmp_path, "abc") is None
-    (tmp_path / "manifest.json").write_text('{"digest": "abc"}')
-    assert is_done(tmp_path, "abc") == {"digest": "abc"}
+    whole = {
+        "digest": "abc",
+        "status": "done",
+        "weights": "w",
+        "dataset": {},
+        "run": {"task": 0, "variant": 0, "seed": 0},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(whole))
+    assert is_done(tmp_path, "abc") == whole
     assert is_done(tmp_path, "abd") is None
+    for key in whole:
+        (tmp_path / "manifest.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        assert is_done(tmp_path, "abc") is None
 
 
 def test_epochs_become_steps_without_losing_a_digit(plan) -> None:

@@ -1,0 +1,88 @@
+"""When a device's memory does not suffice: one sentence, with the batch size that would."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import torch
+
+from capsbench.errors import ResourceError
+
+if TYPE_CHECKING:
+    from capsbench.training.run import Setting
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+NO_MEMORY = "can't allocate memory"  # torch's own words on a CPU, where it raises a plain RuntimeError
+
+
+def says_what_fits(
+    work: Callable[Concatenate[Setting, int, P], Answer],
+) -> Callable[Concatenate[Setting, int, P], Answer]:
+    """Wrap work on a run `(setting, seed, ...)`: where memory does not suffice it raises ResourceError in words.
+
+    The sentence names the largest batch, halved from the run's, of which a training step was tried and fitted.
+    """
+
+    @functools.wraps(work)
+    def wrapped(setting: Setting, seed: int, *args: P.args, **kwargs: P.kwargs) -> Answer:
+        try:
+            return work(setting, seed, *args, **kwargs)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            if not is_out_of_memory(error):
+                raise
+        # Not in the handler: there the failed work's tensors are still held by the traceback.
+        raise ResourceError(_sentence(setting, seed))
+
+    return wrapped
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch failed for want of memory, on a GPU or on a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error)
+
+
+def batch_that_fits(fits: Callable[[int], bool], batch: int) -> int | None:
+    """The first of batch/2, batch/4, ... 1 that fits; None if not even 1 does."""
+    while batch > 1:
+        batch //= 2
+        if fits(batch):
+            return batch
+    return None
+
+
+def _sentence(setting: Setting, seed: int) -> str:
+    cell, batch = setting.cell, setting.cell.training.batch
+    where = f"{cell.label} seed {seed}: out of memory on {setting.device} at batch {batch}"
+    found = batch_that_fits(lambda smaller: _fits(setting, seed, smaller), batch)
+    if found is None:
+        return f"{where}, and no smaller batch fits either; free the device, or take a larger one."
+    return (
+        f"{where}; a training step fits at batch {found}, so free the device, or say batch: {found} in "
+        f"{setting.house.path}, which is another experiment."
+    )
+
+
+def _fits(setting: Setting, seed: int, batch: int) -> bool:
+    """Whether one training step at that batch fits. In float32, which needs no less than any other precision."""
+    from capsbench.training.digits import training_digits
+    from capsbench.training.run import make_stream, new_model
+    from capsbench.training.step import Step
+
+    if setting.device.type == "cuda":
+        torch.cuda.empty_cache()
+    cell = replace(setting.cell, training=setting.cell.training.model_copy(update={"batch": batch}))
+    try:
+        stream = make_stream(cell, training_digits(cell, setting.digits.train, seed), seed)
+        step = Step(new_model(setting, seed), cell.spec, stream, seed, "float32", cell.training.rate)
+        step(0, cell.training.rate)
+        if setting.device.type == "cuda":
+            torch.cuda.synchronize(setting.device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True

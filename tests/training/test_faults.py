@@ -1,0 +1,215 @@
+"""What goes wrong under a training process: memory, damaged checkpoints and rows, a clock that jumps."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_run import bits, wait_for
+
+from capsbench.errors import ResourceError
+from capsbench.training import memory
+
+GIB = 2**30
+
+
+def stopped(tiny, plan, **environment: str) -> Path:
+    """A run that was killed with two checkpoints; its folder."""
+    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **environment)
+    folder = tiny.run_folder("stopped")
+    wait_for(folder / "checkpoint" / "previous.safetensors", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    last = folder / "checkpoint" / "last.safetensors"
+    if not last.exists():  # killed between two renames
+        (folder / "checkpoint" / "next.safetensors").rename(last)
+    return folder
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def address_space(process: subprocess.Popen[str]) -> int:
+    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures a process's address space in /proc")
+def test_a_batch_that_memory_does_not_hold_names_one_that_fits(tiny) -> None:
+    small = tiny.plan(steps=100_000)
+    process = tiny.start("small", "train", small, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05")
+    wait_for(tiny.run_folder("small") / "checkpoint" / "last.safetensors", process)
+    enough = address_space(process)  # of a run at batch 16
+    process.kill()
+    process.wait()
+    plan = tiny.plan(steps=4)
+    plan.write_text(plan.read_text().replace("batch: 16", "batch: 65536"))
+    limited = subprocess.run(
+        [sys.executable, "-m", "capsbench", "train", str(plan), "--seed", "0"],
+        env={**tiny.environment, "CAPSBENCH_RESULTS": str(tiny.folder / "limited")},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (enough + 1 * GIB, enough + 1 * GIB)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert limited.returncode == 4, limited.stdout + limited.stderr
+    assert "Traceback" not in limited.stderr
+    assert "out of memory on cpu at batch 65536; a training step fits at batch " in limited.stderr
+    fits = int(limited.stderr.split("fits at batch ")[1].split(",")[0])
+    assert 16 <= fits <= 32768
+    assert not list((tiny.folder / "limited").rglob("manifest.json"))
+
+
+@pytest.mark.cuda
+def test_a_batch_that_the_gpu_does_not_hold_names_one_that_fits(tiny) -> None:
+    plan = tiny.plan(steps=4)
+    text = plan.read_text().replace("width: 0.0625", "width: 1").replace("batch: 16", "batch: 262144")
+    plan.write_text(text)
+    code, said = tiny.run("large", "train", plan, "--seed", 0)
+    assert code == 4, said
+    assert "out of memory on cuda:0 at batch 262144; a training step fits at batch " in said
+    assert "Traceback" not in said
+    fits = int(said.split("fits at batch ")[1].split(",")[0])
+    plan.write_text(text.replace("batch: 262144", f"batch: {fits}"))
+    assert tiny.run("fits", "train", plan, "--seed", 0)[0] == 0
+
+
+class MockOfAFullDevice:
+    """A mock: stands for a GPU whose memory holds steps up to a batch; no GPU is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, holds: int) -> None:
+        self.tried: list[int] = []
+
+        def fits(setting: object, seed: int, batch: int) -> bool:
+            self.tried.append(batch)
+            return batch <= holds
+
+        monkeypatch.setattr(memory, "_fits", fits)
+
+
+@pytest.mark.parametrize(
+    ("holds", "sentence", "tried"),
+    [
+        (40, "a training step fits at batch 32, so free the device, or say batch: 32 in a.yaml", [64, 32]),
+        (0, "and no smaller batch fits either; free the device", [64, 32, 16, 8, 4, 2, 1]),
+    ],
+)
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_the_sentence_on_memory_with_a_mocked_device(monkeypatch, error, holds: int, sentence: str, tried) -> None:
+    mock = MockOfAFullDevice(monkeypatch, holds)
+    training = SimpleNamespace(batch=128)
+    cell, house = SimpleNamespace(label="mnist/cnn", training=training), SimpleNamespace(path="a.yaml")
+
+    def work(setting: object, seed: int) -> None:
+        raise error
+
+    with pytest.raises(ResourceError) as caught:
+        memory.says_what_fits(work)(SimpleNamespace(cell=cell, house=house, device="cuda:0"), 0)
+    assert str(caught.value).startswith(f"mnist/cnn seed 0: out of memory on cuda:0 at batch 128{'' if holds else ','}")
+    assert sentence in str(caught.value)
+    assert mock.tried == tried
+
+
+def test_another_mistake_of_torch_is_not_called_memory() -> None:
+    def work(setting: object, seed: int) -> None:
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        memory.says_what_fits(work)(None, 0)
+
+
+# ---- checkpoints and rows ------------------------------------------------------------------------------------------
+
+
+def truncated(folder: Path) -> str:
+    path = folder / "checkpoint" / "last.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return "last.safetensors is not a whole safetensors file"
+
+
+def emptied(folder: Path) -> str:
+    (folder / "checkpoint" / "last.safetensors").write_bytes(b"")
+    return "last.safetensors is not a whole safetensors file"
+
+
+def history_lost(folder: Path) -> str:
+    (folder / "history.csv").unlink()
+    return "history.csv cannot be read"
+
+
+def history_cut(folder: Path) -> str:
+    lines = (folder / "history.csv").read_text().splitlines(keepends=True)
+    (folder / "history.csv").write_text("".join(lines[:2]))
+    return "history.csv has 1 rows up to step"
+
+
+def history_garbled(folder: Path) -> str:
+    (folder / "history.csv").write_bytes(bytes(range(256)))
+    return "history.csv cannot be read"
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_passed_over_and_lost_rows_begin_again_aloud(tiny) -> None:
+    plan = tiny.plan(steps=150)
+    tiny.run("straight", "train", plan, "--seed", 0)
+    folder = stopped(tiny, plan)
+    shutil.copytree(folder, tiny.folder / "as-it-was")
+    for damage, then in (
+        (truncated, "going on after step"),
+        (emptied, "going on after step"),
+        (history_lost, "beginning again at step 0"),
+        (history_cut, "beginning again at step 0"),
+        (history_garbled, "beginning again at step 0"),
+    ):
+        shutil.rmtree(folder)
+        shutil.copytree(tiny.folder / "as-it-was", folder)
+        words = damage(folder)
+        code, said = tiny.run("stopped", "train", plan, "--seed", 0)
+        assert code == 0, said
+        assert words in said
+        assert then in said
+        assert bits(folder) == bits(tiny.run_folder("straight"))
+        columns = [file.read_text().count("\n") for file in (folder / "history.csv", straight_history(tiny))]
+        assert columns[0] == columns[1]
+
+
+def straight_history(tiny) -> Path:
+    return tiny.run_folder("straight") / "history.csv"
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_while_it_trains_and_between_two_tries_changes_no_bit(tiny) -> None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    clock = tiny.folder / "clock"
+    jumps = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    jumps["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"  # that clock jumps on no machine
+    plan = tiny.plan(steps=300)
+    tiny.run("straight", "train", plan, "--seed", 0)
+    clock.write_text("+3y\n")
+    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **jumps)
+    folder = tiny.run_folder("stopped")
+    wait_for(folder / "checkpoint" / "last.safetensors", process)
+    clock.write_text("-5y\n")  # while it runs
+    (folder / "checkpoint" / "previous.safetensors").unlink(missing_ok=True)
+    wait_for(folder / "checkpoint" / "previous.safetensors", process)
+    process.kill()
+    process.wait()
+    code, said = tiny.run("stopped", "train", plan, "--seed", 0)  # and forward again, to the machine's own time
+    assert code == 0, said
+    assert "going on after step" in said
+    assert bits(folder) == bits(tiny.run_folder("straight"))
