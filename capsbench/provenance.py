@@ -104,9 +104,19 @@ def source_digest(roots: Iterable[str], outside: Mapping[str, Path] | None = Non
     Comments, docstrings and layout do not count, nor do the modules of NOT_SOURCE. A module outside this closure can
     change without changing the digest.
     """
+    return _package_digest(tuple(roots)) if not outside else _closure_digest(roots, outside)
+
+
+@functools.cache
+def _package_digest(roots: tuple[str, ...]) -> str:
+    """Once a process for the same roots, since the package does not change meanwhile: a plan asks for each run."""
+    return _closure_digest(roots, {})
+
+
+def _closure_digest(roots: Iterable[str], outside: Mapping[str, Path]) -> str:
     files: dict[str, str] = {}
     waiting = list(roots)
-    for name, file in (outside or {}).items():
+    for name, file in outside.items():
         files[f"outside {name}"], imports = _parse(file)
         waiting.extend(imports)
     while waiting:
