@@ -190,6 +190,8 @@ class Pipeline:
         _write_if_changed(self.specs(cell) / "tune-spec.json", {"trials": digest})
         if not is_tuned(self.house, cell, digest):
             (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
+            # the numbers are still there, and Snakemake makes nothing that no missing or older file asks for
+            (self.house.folder / "cells" / "reported.json").unlink(missing_ok=True)
 
     def tuned_cells(self) -> list[str]:
         """The folder names of the rows whose learning rate and schedule tuning chooses."""
