@@ -1,0 +1,43 @@
+"""On a CPU a capsule layer makes and routes the votes of a few images at a time, to the same result and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from capsbench.models import build_model, capsule_layer
+from capsbench.models.capsnet import CapsNet
+
+
+def answers(model: CapsNet, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    model.zero_grad()
+    output = model(images, trace=True)
+    assert output.poses is not None
+    (output.scores.square().sum() + output.poses.square().sum()).backward()
+    assert output.couplings is not None
+    assert output.trace is not None
+    gradient = model.digit_caps.weight.grad
+    assert gradient is not None
+    return output.scores, output.poses, output.couplings, output.trace[-1].logits, gradient.clone()
+
+
+@pytest.mark.parametrize(
+    "variant", ["capsnet-r3-recon", "capsnet-em-vector", "capsnet-self-routing", "capsnet-share-type"]
+)
+@pytest.mark.parametrize("images_at_a_time", [1, 3, 4])
+def test_a_few_images_at_a_time_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, variant: str, images_at_a_time: int
+) -> None:
+    torch.manual_seed(2)
+    model = build_model({"base": variant, "channels": 8, "primary_types": 2, "reconstruction": "none"})
+    assert isinstance(model, CapsNet)
+    images = torch.rand(7, 1, 28, 28)
+    whole = answers(model, images)
+    monkeypatch.setattr(capsule_layer, "VOTE_BYTES", images_at_a_time * 72 * 10 * 16 * 4)
+    seen: list[int] = []
+    model.digit_caps.routing.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+    parts = answers(model, images)
+    assert sum(seen) == 7
+    assert max(seen) == images_at_a_time
+    for a, b in zip(parts, whole, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
