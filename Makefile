@@ -19,7 +19,7 @@ quick smoke paper: $(READY)
 	$(PYTHON) -m capsbench run config/$@.yaml
 
 test: $(READY)
-	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not network"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not network" --durations 15
 
 test-slow: $(READY)
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "slow"

@@ -212,14 +212,14 @@ def read(path: Path, kind: type[FileType]) -> FileType:
         raise UnreadableFileError(f"is truncated or is not JSON (line {error.lineno})") from None
     except UnicodeDecodeError:
         raise UnreadableFileError("is not UTF-8 text") from None
-    except RecursionError:
-        raise UnreadableFileError("is nested too deep to be one of ours") from None
     except OSError as error:
         raise UnreadableFileError(f"cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UnreadableFileError(f"is not in the format of docs/results-format.md: {place}: {first['msg']}") from None
+    except ValueError:  # the one that read_json itself raises
+        raise UnreadableFileError("is nested too deep to be one of ours") from None
 
 
 def read_plan(results: Path) -> Plan:

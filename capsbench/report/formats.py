@@ -141,7 +141,9 @@ def to_terminal(table: WideTable, width: int = 100) -> str:
     unbounded = console.options.update(max_width=10_000)
     while console.measure(shown, options=unbounded).maximum > width and len(values) > 1:
         last = values.pop()
-        dropped += [k for k in (last, last + 1) if k == last or table.columns[k].kind == "paper"]
+        dropped += [
+            last + k for k, column in enumerate(table.columns[last : last + 2]) if not k or column.kind == "paper"
+        ]
         shown = _rich_table(table, dropped)
     title, *rest = table.caption
     if dropped:

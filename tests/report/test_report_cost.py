@@ -16,6 +16,7 @@ from capsbench.report.figures import NotDrawnError, figures
 from capsbench.report.figures.style import house_style
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> None:
     build_report(folder)
     table = pd.read_csv(folder / "tables" / "cost.csv")
@@ -46,7 +47,7 @@ def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> No
 def test_costs_that_are_not_the_plan_s_are_not_shown(folder: Path, published, spoil, reason: str) -> None:
     spoil(folder)
     results = collect(folder)
-    assert [extra.name for extra in extra_tables(results)] == ["routing"]
+    assert "cost" not in [extra.name for extra in extra_tables(results)]
     with pytest.raises(NotDrawnError, match=reason):
         figures()["cost"](results, published)
 

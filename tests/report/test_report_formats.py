@@ -86,7 +86,7 @@ def test_terminal_leaves_out_columns_that_do_not_fit_and_says_so(healthy: Path) 
     words = " ".join(part.split())
     assert "Not shown here but in tables/multimnist.md" in words
     assert re.search(r"CapsNet r=3, reconstruction +6\.\d\d ± ", part)
-    assert "Not shown here" not in format_tables_for_terminal(healthy, width=200)
+    assert "Not shown here" not in format_tables_for_terminal(healthy, width=300)
 
 
 def test_terminal_shows_every_task_with_its_caption(spoiled: tuple[Path, Report]) -> None:

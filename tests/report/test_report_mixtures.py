@@ -121,6 +121,7 @@ def test_every_kind_of_bad_run_is_named_on_the_page_under_the_table_and_on_the_t
     assert "1 missing, 1 unreadable, 1 duplicated and 1 foreign" in caption
 
 
+@pytest.mark.slow
 def test_a_mixture_is_named_on_the_page_and_counts_as_no_run_left_out(folder: Path) -> None:
     change(folder, "cnn", 1, versions={"torch": "2.12.0"})
     report = build_report(folder)

@@ -38,6 +38,7 @@ def test_the_table_shows_the_means_of_what_evaluation_stored(folder: Path) -> No
     assert "Routing under the microscope" in format_tables_for_terminal(folder)
 
 
+@pytest.mark.slow
 def test_the_task_s_table_has_no_row_of_it_even_where_it_is_missing(folder: Path) -> None:
     shutil.rmtree(routing_folder(folder, "capsnet-r3", 1))
     toy.truncate(routing_folder(folder, "capsnet-r1", 1) / "metrics.json")
@@ -69,6 +70,7 @@ def test_what_a_variant_has_not_is_an_empty_place_and_named(folder: Path) -> Non
     assert shown["class, bits"] != "–"
 
 
+@pytest.mark.slow
 def test_a_table_that_has_nothing_to_show_any_more_is_removed(folder: Path) -> None:
     build_report(folder)
     for path in (folder / "runs").rglob("routing"):

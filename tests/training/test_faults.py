@@ -1,4 +1,4 @@
-"""What goes wrong under a training process: memory, damaged checkpoints and rows."""
+"""What goes wrong under a training process: memory, damaged checkpoints and rows, a clock that jumps."""
 
 from __future__ import annotations
 
@@ -185,3 +185,31 @@ def test_a_damaged_checkpoint_is_passed_over_and_lost_rows_begin_again_aloud(tin
 
 def straight_history(tiny) -> Path:
     return tiny.run_folder("straight") / "history.csv"
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_while_it_trains_and_between_two_tries_changes_no_bit(tiny) -> None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    clock = tiny.folder / "clock"
+    jumps = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    jumps["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"  # that clock jumps on no machine
+    plan = tiny.plan(steps=300)
+    tiny.run("straight", "train", plan, "--seed", 0)
+    clock.write_text("+3y\n")
+    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **jumps)
+    folder = tiny.run_folder("stopped")
+    wait_for(folder / "checkpoint" / "last.safetensors", process)
+    clock.write_text("-5y\n")  # while it runs
+    (folder / "checkpoint" / "previous.safetensors").unlink(missing_ok=True)
+    wait_for(folder / "checkpoint" / "previous.safetensors", process)
+    process.kill()
+    process.wait()
+    code, said = tiny.run("stopped", "train", plan, "--seed", 0)  # and forward again, to the machine's own time
+    assert code == 0, said
+    assert "going on after step" in said
+    assert bits(folder) == bits(tiny.run_folder("straight"))

@@ -23,7 +23,14 @@ def wait_for(path, process, seconds: float = 120) -> None:
 
 
 # cnn: dropout draws random numbers in every step; resnet: batch normalisation's running means
-@pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn", "resnet-flops"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "capsnet-r3-recon",
+        pytest.param("cnn", marks=pytest.mark.slow),
+        pytest.param("resnet-flops", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_twice_and_gone_on_with_ends_in_the_same_bits(tiny, variant: str) -> None:
     plan = tiny.plan(variant, steps=120)
     code, said = tiny.run("straight", "train", plan, "--seed", 0)
@@ -129,7 +136,7 @@ def test_the_manifest_says_where_a_number_comes_from(tiny) -> None:
     assert manifest["dataset"] == {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
     assert "UCI digits, not MNIST" in manifest["reductions"]
     assert manifest["config"]["variant"]["iterations"] == 3
-    assert set(manifest["digests"]) == {"config", "training_source", "data", "plan"}
+    assert set(manifest["digests"]) == {"config", "training_source", "data", "plan", "claims"}
     assert manifest["versions"]["torch"]
     assert manifest["machine"]["gpu"] is None or isinstance(manifest["machine"]["gpu"], str)
     assert manifest["peak_memory_mb"] > 50

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pandas as pd
+import pytest
 
 COST, DRAW = "Measure what each variant costs", "Draw tables, figures and the report"
 OPTIONS = "{batch: 4, repetitions: 1}"
 
 
+@pytest.mark.slow
 def test_cost_is_measured_once_and_again_only_for_other_models(done) -> None:
     before = done.manifests()
     done.plan(cost=OPTIONS)

@@ -128,6 +128,33 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
     assert place.would_run() == set()
 
 
+@pytest.mark.slow
+def test_a_trainer_stopped_by_a_time_limit_is_a_failed_job_and_its_retry_goes_on(place, undisturbed) -> None:
+    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
+    process = place.start("-m", "capsbench", "run", "tiny.yaml", "--retries", 1, CAPSBENCH_CHECKPOINT_SECONDS="0.1")
+    wait_for(run / "checkpoint" / "last.safetensors", process)
+    (trainer,) = trainers(process.pid)
+    os.kill(trainer, signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    assert "stopped by SIGTERM, saved after step" in out + err
+    assert "going on after step" in out + err
+    assert outcome(place) == outcome(undisturbed)
+
+
+@pytest.mark.slow
+def test_of_two_at_once_one_works_and_the_other_says_so(place, undisturbed) -> None:
+    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    processes = [place.start("-m", "capsbench", "run", "tiny.yaml") for _ in range(2)]
+    answers = [process.communicate(timeout=400) for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 4], answers
+    for process, (out, err) in zip(processes, answers, strict=True):
+        assert ("Another Snakemake is at work on" in out + err) == (process.returncode == 4)
+        assert "Traceback" not in out + err
+    assert outcome(place) == outcome(undisturbed)
+
+
 def trainers(group: int) -> list[int]:
     """The processes of a group that train."""
     return processes(group, re.compile(r"\S*python\S* -m capsbench (--log \S+ )?train "))

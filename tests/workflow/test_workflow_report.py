@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import zipfile
 
+import pytest
 
+
+@pytest.mark.slow
 def test_snakemake_s_report_has_the_page_the_tables_and_the_figures(done) -> None:
     made = done.folder / "report.zip"
     said = done.snakemake("--configfile", "tiny.yaml", "--report", made, "--nolock")
