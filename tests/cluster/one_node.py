@@ -57,11 +57,6 @@ NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 G
 PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP
 """
 
-GPUS = """\
-AutoDetect=off
-NodeName={node} Name=gpu Type=mock Flags=nvidia_gpu_env File={folder}/mock-gpu[0-1]
-"""
-
 
 def missing_programs() -> list[str]:
     """The programs of SLURM and munge that this machine has not."""

@@ -49,6 +49,7 @@ tasks:
 TASKS = ("mnist", "affnist", "multimnist", "two_digit")
 CELL = "mnist/capsnet-r3-recon"
 COMMENT = "rule_train_wildcards_mnist_capsnet-r3-recon"  # what the job of that cell's training is called in SLURM
+COST, WHOLE_NODE = "rule_cost", "gpu:mock:2(IDX:0-1)"
 ALIKE = {"CAPSBENCH_DEVICE": "cpu", "CAPSBENCH_CHECKPOINT_SECONDS": "0.2"}
 
 
@@ -174,11 +175,15 @@ def test_jobs_ask_for_one_gpu_and_for_the_rule_s_memory_and_time(story: Story) -
         f"rule_{rule}_wildcards_{task}_{'two-digit-average-mlp' if task == 'two_digit' else 'capsnet-r3-recon'}"
         for rule in ("train", "evaluate")
         for task in TASKS
-    }  # and neither data nor report: they run where Snakemake runs
+    } | {COST}  # and neither data nor report: they run where Snakemake runs
     for job in story.jobs.values():
         assert job["TresPerJob"] == "gres:gpu:mock:1"
-        assert (job["Partition"], job["NumCPUs"], job["Requeue"]) == ("main", "1", "1")
-        if job["Comment"] != COMMENT:
+        assert (job["Partition"], job["Requeue"]) == ("main", "1")
+        if job["Comment"] == COST:  # it measures time: with the whole node to itself
+            assert (job["NumCPUs"], job["OverSubscribe"]) == ("8", "NO")
+        else:
+            assert job["NumCPUs"] == "1"
+        if job["Comment"] not in (COMMENT, COST):
             time_limit = "12:00:00" if job["Comment"].startswith("rule_train") else "04:00:00"
             assert (job["MinMemoryNode"], job["TimeLimit"]) == ("8000M", time_limit)
 
@@ -188,7 +193,7 @@ def test_two_jobs_ran_at_once_on_different_gpus_and_never_three(story: Story) ->
     assert max(len(gpus) for gpus in story.together) == 2
     for gpus in story.together:
         assert len(set(gpus)) == len(gpus), gpus
-        assert set(gpus) <= {"gpu:mock:1(IDX:0)", "gpu:mock:1(IDX:1)"}
+        assert set(gpus) <= {"gpu:mock:1(IDX:0)", "gpu:mock:1(IDX:1)"} or gpus == [WHOLE_NODE]
 
 
 def test_a_cancelled_job_is_tried_again_with_more_memory_and_time(story: Story) -> None:

@@ -25,7 +25,7 @@ VARIANTS = load_variants()
 BATCH, SHOWN = 32, 1000
 STEPS, WIDTH, BOUND = 120, 0.125, 25.0  # steps, width, error in percent
 RATE, SLOW_RATE = 2e-3, 1e-3
-SHARED = {"capsnet-share-all", "capsnet-share-all-uniform", "capsnet-share-all-learned"}  # stuck at chance at RATE
+SHARED = {"capsnet-share-all", "capsnet-share-all-uniform", "capsnet-share-all-learned"}
 SLOW = ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors")
 OTHERS = {  # what learns more slowly, or not at this width
     "em-matrix": (250, 0.375, 40.0),
@@ -36,6 +36,7 @@ OTHERS = {  # what learns more slowly, or not at this width
     "convnet-avg-5": (400, 0.125, 40.0),
     **dict.fromkeys(SLOW, (400, 0.125, 25.0)),
 }
+GENTLE = {*SHARED, *SLOW}  # at RATE stuck at chance, or on the edge of it: a CPU's rounding then decides
 OTHERS |= {name: (500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
 OTHERS["two-digit-cross-entropy"] = (1500, 0.25, 60.0)
 OTHERS["two-digit-control"] = (1000, 0.25, 85.0)  # it is trained on pairs, where chance is 98 %
@@ -61,7 +62,7 @@ def test_every_variant_learns(name: str, digits: Digits, tmp_path: Path) -> None
     steps, width, bound = OTHERS.get(name, (STEPS, WIDTH, BOUND))
     task = "two_digit" if VARIANTS[name].home == "two_digit" else "mnist"
     path = tmp_path / "plan.yaml"
-    rate = SLOW_RATE if name in SHARED else RATE
+    rate = SLOW_RATE if name in GENTLE else RATE
     path.write_text(PLAN.format(rate=rate, steps=steps, batch=BATCH, width=width, task=task, name=name))
     house = House.load(path)
     cell = house.cells[0]

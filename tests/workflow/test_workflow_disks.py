@@ -16,7 +16,7 @@ from test_workflow_faults import outcome
 
 from capsbench.training.checkpoint import read_tensors
 
-MEGABYTES = 4  # of the disk: the tiny plan's results need less than half of it
+MEGABYTES = 32  # of the disk: the tiny plan's results need less than half of it
 CAPSULES = ["--variant", "capsnet-r3-recon"]
 
 

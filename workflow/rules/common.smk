@@ -7,6 +7,9 @@ from snakemake.settings.types import DeploymentMethod
 
 from capsbench.errors import CapsbenchError
 from capsbench.pipeline import Pipeline
+from capsbench.signals import answer_sigterm_at_any_moment
+
+answer_sigterm_at_any_moment()
 
 try:
     PIPELINE = Pipeline.from_snakemake(
