@@ -22,6 +22,7 @@ MAY_IMPORT["pipeline"] = {
     "evaluation",
     "pipeline",
 }  # never torch: below
+MAY_IMPORT["signals"] = {"signals"}
 MAY_IMPORT["bench"] = {*ORDER, "bench"}
 MAY_IMPORT["cli"] = {*ORDER, "pipeline", "report", "bench", "cli"}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from capsbench.routing.by_hand import route_by_hand
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.passes import agree, inner_product, inputs_last
+from capsbench.routing.squash import check_squash, length
 from capsbench.routing.squash import squash as squash_vectors
 from capsbench.routing.types import Routed
 
@@ -28,8 +30,14 @@ def dynamic(
 
     votes [B, I, J, D]. One pass: c = softmax over the output capsules of b; s_j = sum_i c_ij u_hat_ij (+ bias [J, D]);
     v_j = squash(s_j); b_ij += <u_hat_ij, v_j>. `prior` [I, J]: initial logits instead of zeros. `normaliser`: see
-    `passes.normalise`. `detach_inner`: gradient through the last pass only.
+    `passes.normalise`. `detach_inner`: gradient through the last pass only. On a CPU the common case goes by
+    products of matrices and a gradient written out (`by_hand`): the same up to rounding.
     """
+    common = normaliser == "softmax" and prior is None and not (detach_inner or trace)
+    if common and votes.device.type == "cpu" and votes.numel():
+        check_squash(squash)
+        poses, couplings = route_by_hand(votes, iterations, squash, bias)
+        return Routed(poses, couplings, length(poses))
     return agree(
         inputs_last(votes),
         iterations,

@@ -30,14 +30,18 @@ SLOW = ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-
 OTHERS = {  # what learns more slowly, or not at this width
     "em-matrix": (250, 0.375, 40.0),
     "em-matrix-margin": (250, 0.375, 40.0),
-    "capsnet-self-routing": (300, 0.125, 25.0),
-    "capsnet-self-routing-margin": (300, 0.125, 25.0),
+    "capsnet-self-routing": (300, 0.125, 40.0),
+    "capsnet-self-routing-margin": (300, 0.125, 40.0),
+    "resnet-parameters": (300, 0.125, 25.0),
+    "resnet-flops": (300, 0.125, 40.0),
+    "convnet-avg": (300, 0.125, 40.0),
     **dict.fromkeys(SHARED, (450, 0.125, 40.0)),
     "convnet-avg-5": (400, 0.125, 40.0),
     **dict.fromkeys(SLOW, (400, 0.125, 25.0)),
 }
 GENTLE = {*SHARED, *SLOW}  # at RATE stuck at chance, or on the edge of it: a CPU's rounding then decides
 OTHERS |= {name: (500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
+OTHERS["two-digit-average-mlp"] = (1000, 0.25, 60.0)
 OTHERS["two-digit-cross-entropy"] = (1500, 0.25, 60.0)
 OTHERS["two-digit-control"] = (1000, 0.25, 85.0)  # it is trained on pairs, where chance is 98 %
 PLAN = """
