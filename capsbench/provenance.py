@@ -156,13 +156,28 @@ def _ask(*command: str, folder: Path | None = None) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def tree(root: Path) -> dict[str, str]:
+    """SHA-256 of every file of the package and its plans under `root`, by name: what a packed commit must still be."""
+    files = [path for part in ("capsbench", "config") for path in (root / part).rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files) if path.suffix != ".pyc"}
+
+
+def _packed() -> dict[str, Any] | None:
+    """The state that `capsbench pack` wrote beside the package, dirty where a file is no more as it was packed."""
+    try:
+        said = json.loads((PACKAGE.parent / "PACKED.json").read_text())
+        return {"commit": said["commit"], "dirty": said["files"] != tree(PACKAGE.parent)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 @functools.cache
 def git_state() -> dict[str, Any]:
-    """Commit and dirty flag of the clone that capsbench runs from; both null outside a clone."""
+    """Commit and dirty flag of the clone (or packed commit) that capsbench runs from; both null outside one."""
     commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
     tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
     if commit is None or tracked is None:
-        return {"commit": None, "dirty": None}
+        return _packed() or {"commit": None, "dirty": None}
     return {
         "commit": commit,
         "dirty": bool(_ask("git", "status", "--porcelain", "--untracked-files=no", folder=PACKAGE)),

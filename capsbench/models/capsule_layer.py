@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from capsbench.plan.variants import RoutingOptions
 from capsbench.routing import build_routing, resolve
@@ -78,6 +79,8 @@ class CapsuleLayer(nn.Module):
 
     def votes(self, u: Tensor) -> Tensor:
         """u_hat_{j|i} = W_ij u_i (equation 2): u [B, I, d] to u_hat [B, I, J, D]."""
+        if self.share == "none" and u.device.type == "cpu":
+            return _votes_on_cpu(u, _rows(self.weight), self.weight.shape[1])
         if self.share == "none":
             return torch.einsum("bid,ijde->bije", u, self.weight)
         if self.share == "type":
@@ -91,15 +94,51 @@ class CapsuleLayer(nn.Module):
         if ours and u.device.type == "cpu" and u.numel():
             outputs, _, dim = self.weight.shape[1:]
             images = max(1, VOTE_BYTES // (u.shape[1] * outputs * dim * u.element_size()))
-            if len(u) > images:  # gradients of the paper's layer take 0.85 of the time that votes of whole batches need
-                return joined([self._route(some, iterations, trace) for some in u.split(images)])
-        return self._route(u, iterations, trace)
+            if self.share == "none":
+                rows = _rows(self.weight)  # once for all parts
+                return joined(
+                    [
+                        self._route(some, _votes_on_cpu(some, rows, outputs), iterations, trace)
+                        for some in u.split(images)
+                    ]
+                )
+            if len(u) > images:
+                return joined([self._route(some, self.votes(some), iterations, trace) for some in u.split(images)])
+        return self._route(u, self.votes(u), iterations, trace)
 
-    def _route(self, u: Tensor, iterations: int | None, trace: bool) -> Routed:
+    def _route(self, u: Tensor, votes: Tensor, iterations: int | None, trace: bool) -> Routed:
         return self.routing(
-            self.votes(u),
+            votes,
             children=u,
             iterations=iterations or self.iterations,
             trace=trace,
             check_values=self.check_values,
         )
+
+
+def _rows(weight: Tensor) -> Tensor:
+    """W [I, J, d, D] as one matrix a lower capsule, [I, d, J*D]."""
+    return weight.permute(0, 2, 1, 3).flatten(2)
+
+
+def _votes_on_cpu(u: Tensor, rows: Tensor, outputs: int) -> Tensor:
+    """Votes [B, I, J, D] of u [B, I, d] and `_rows` of W, laid out [I, B, J, D] as the product leaves them."""
+    votes: Tensor = _Products.apply(u.transpose(0, 1), rows)  # [I, B, J*D]
+    return votes.transpose(0, 1).unflatten(2, (outputs, -1))
+
+
+class _Products(torch.autograd.Function):
+    """I products [B, d] x [d, N], contiguous in both directions: else the library takes them one by one, and copies."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, rows: Tensor) -> Tensor:
+        u = u.contiguous()
+        ctx.save_for_backward(u, rows)
+        return torch.bmm(u, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        u, rows = ctx.saved_tensors
+        g = g.contiguous()
+        return torch.bmm(g, rows.transpose(1, 2)), torch.bmm(u.transpose(1, 2), g)

@@ -8,13 +8,22 @@ Written out, a pass needs two products that read the votes, and the gradient of 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from capsbench.routing.squash import squash as squash_vectors
+
+Algorithm = TypeVar("Algorithm", bound=Callable[..., Any])
+
+
+def takes_all(algorithm: Algorithm) -> Algorithm:
+    """Mark an algorithm that loses by being given a few images at a time, where others win."""
+    algorithm.takes_all = True  # type: ignore[attr-defined]
+    return algorithm
 
 
 def route_by_hand(votes: Tensor, iterations: int, squash: str, bias: Tensor | None) -> tuple[Tensor, Tensor]:

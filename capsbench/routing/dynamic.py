@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from capsbench.routing.by_hand import route_by_hand
+from capsbench.routing.by_hand import route_by_hand, takes_all
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.passes import agree, inner_product, inputs_last
 from capsbench.routing.squash import check_squash, length
@@ -12,6 +12,7 @@ from capsbench.routing.squash import squash as squash_vectors
 from capsbench.routing.types import Routed
 
 
+@takes_all
 @trained(bias=BIAS, prior=PRIOR)
 def dynamic(
     votes: Tensor,

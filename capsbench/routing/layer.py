@@ -70,7 +70,8 @@ class RoutingLayer(nn.Module):
 
     def _route(self, votes: Tensor, children: Tensor | None, iterations: int | None, trace: bool) -> Routed:
         ours = ":" not in self.routing_name  # code from outside may look across the batch
-        if ours and votes.device.type == "cpu" and not torch.compiler.is_compiling():
+        few = ours and not getattr(self.routing, "takes_all", False)
+        if few and votes.device.type == "cpu" and not torch.compiler.is_compiling():
             images = max(1, CHUNK_BYTES // (votes[0].numel() * votes.element_size())) if votes.numel() else 1
             if votes.shape[0] > images:
                 parts = votes.split(images)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from capsbench.routing.by_hand import takes_all
 from capsbench.routing.dynamic import dynamic
 from capsbench.routing.parameters import BIAS, trained
 from capsbench.routing.types import Routed
 
 
+@takes_all
 @trained(bias=BIAS)
 def uniform(
     votes: Tensor,

@@ -1,0 +1,169 @@
+"""`capsbench pack`: one archive for a GPU machine that has PyTorch and no network, and one for what it brings back."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from rich.console import Console
+
+from capsbench.data.raw import TORCHVISION
+from capsbench.data.source import find_source, verify
+from capsbench.errors import CapsbenchError
+from capsbench.files import whole_file, write_json
+from capsbench.provenance import PACKAGE, git_state, tree
+
+REPOSITORY = PACKAGE.parent
+MEGABYTES = 60
+# What `capsbench work` imports beside PyTorch. Snakemake and what only draws the report stay at home.
+WORK = ("pydantic", "typer", "rich", "pyyaml", "safetensors", "pandas", "scipy", "scikit-learn", "torchmetrics")
+PYTORCH = ("torch", "torchvision")
+RUN = """\
+#!/bin/sh
+# Trains and evaluates what is missing of the plans, stops after the minutes said (9) and goes on when called again.
+cd "$(dirname "$0")" || exit 1
+export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
+exec "${PYTHON:-python3}" -m capsbench work %s --minutes "${1:-9}"
+"""
+LEFT_OUT = ("weights.safetensors", "checkpoint", "logs", ".snakemake")  # of results: nothing that a table needs
+
+
+def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path | None) -> None:
+    """Write the code of this commit, MNIST, the packages that are missing there and `run.sh` as one tar.gz.
+
+    Args:
+        plans: what `run.sh` works on, in that order; python: the machine's Python, such as 3.12.
+        have: names of packages that the machine has beside PyTorch, one a line (`pip list --format=freeze` will do).
+
+    Raises:
+        CapsbenchError: the clone is dirty or none, a plan is not in it, or the archive would pass 60 MB.
+        DataError: no MNIST. ResourceError: the packages could not be fetched.
+    """
+    state = git_state()
+    if state["commit"] is None or state["dirty"]:
+        raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
+    inside = [_inside(plan) for plan in plans]
+    source = find_source("mnist")
+    verify(source)
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name) / "capsbench-pack"
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as code:
+            code.extractall(root, filter="data")
+        data = root / "data" / TORCHVISION["mnist"] / "raw"
+        data.mkdir(parents=True)
+        assert source.folder is not None
+        for file in sorted(source.folder.glob("*ubyte*")):
+            shutil.copy(file, data)
+        names = missing_packages(_listed(have) if have else ())
+        console.print(f"packages: {', '.join(names) or 'none'}")
+        _fetch(names, root / "site", python)
+        (root / "run.sh").write_text(RUN % " ".join(inside))
+        (root / "run.sh").chmod(0o755)
+        write_json(root / "PACKED.json", {"commit": state["commit"], "files": tree(root)})
+        size = _write(root, to)
+        if size > MEGABYTES:
+            to.unlink()
+            large = sorted((root / "site").iterdir(), key=_size, reverse=True)[:4]
+            raise CapsbenchError(
+                f"The archive would have {size:.0f} MB, more than {MEGABYTES}; largest: "
+                f"{', '.join(path.name for path in large)}. Name with --have what the machine has already."
+            )
+    console.print(f"{to}: {size:.0f} MB. There: tar xzf {to.name} && capsbench-pack/run.sh", markup=False)
+
+
+def pack_results(console: Console, results: Path, to: Path) -> None:
+    """Write a results folder without weights and checkpoints as one tar.gz, which unpacks to a folder of its name.
+
+    Raises CapsbenchError: the folder holds no results.
+    """
+    if not (results / "plan.json").is_file():
+        raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
+
+    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if set(Path(entry.name).parts) & set(LEFT_OUT) else entry
+
+    console.print(f"{to}: {_write(results.resolve(), to, kept):.1f} MB", markup=False)
+
+
+def missing_packages(have: Iterable[str]) -> list[str]:
+    """What `capsbench work` needs, and those need in turn, that neither comes with PyTorch nor is in `have`."""
+    return sorted(_closure(WORK) - _closure(PYTORCH) - {canonicalize_name(name) for name in have})
+
+
+def _closure(roots: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    waiting = [canonicalize_name(root) for root in roots]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another system or Python than this
+        found.add(name)
+        needs = [Requirement(text) for text in requires]
+        waiting += [
+            canonicalize_name(need.name) for need in needs if not need.marker or need.marker.evaluate({"extra": ""})
+        ]
+    return found
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise CapsbenchError(f"{path} cannot be read: {error.strerror}.") from None
+    return [re.split(r"[=<>!~ @;\[]", line.strip(), maxsplit=1)[0] for line in lines if line.strip() and line[0] != "#"]
+
+
+def _fetch(names: list[str], site: Path, python: str) -> None:
+    """The packages as the lock has them, hashes checked, for Linux on x86-64."""
+    site.mkdir()
+    if not names:
+        return
+    blocks = re.split(r"\n(?=\S)", (REPOSITORY / "requirements.lock").read_text())
+    wanted = [block for block in blocks if canonicalize_name(re.split(r"[= ]", block, maxsplit=1)[0]) in names]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write("\n".join(wanted) + "\n")
+        requirements.flush()
+        said = ["--target", str(site), "--python-version", python, "--no-deps", "--require-hashes"]
+        said += ["--only-binary", ":all:", "-r", requirements.name]
+        if uv := shutil.which("uv"):
+            command = [uv, "pip", "install", "--quiet", "--python-platform", "x86_64-manylinux_2_28", *said]
+        else:
+            systems = [word for n in (28, 17) for word in ("--platform", f"manylinux_2_{n}_x86_64")]
+            systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
+            command = [sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CapsbenchError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
+
+
+def _inside(plan: Path) -> str:
+    path = plan.resolve()
+    if not path.is_relative_to(REPOSITORY) or not path.is_file():
+        raise CapsbenchError(f"{plan} is not a file of this clone: what is packed is its commit.")
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def _write(folder: Path, to: Path, kept: object = None) -> float:
+    """Write `folder` under its own name; megabytes."""
+    with whole_file(to) as temporary, tarfile.open(temporary, "w:gz") as out:
+        out.add(folder, folder.name, filter=kept)  # type: ignore[arg-type]
+    return to.stat().st_size / 1e6
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())

@@ -1,0 +1,107 @@
+"""Weights that travel: a small safetensors file in bf16 that knows its model, its data and the figure that it gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from capsbench.data.digits import Digits
+from capsbench.data.mnist import test_images
+from capsbench.errors import CapsbenchError, DataError
+from capsbench.evaluation.predict import predict
+from capsbench.files import read_json
+from capsbench.models import build_model
+from capsbench.models.build import as_spec
+from capsbench.training.checkpoint import read_tensors, write_tensors
+
+KIND = "capsbench weights 1"
+
+
+def publish(run: Path, path: Path, digits: Digits, data_digest: str, device: torch.device) -> dict[str, Any]:
+    """Write the weights of a trained MNIST run as bf16, scored once as they are stored; returns what the file says.
+
+    Args:
+        run: the run's folder; path: the file; digits: the run's data, on `device`; data_digest: theirs.
+
+    Raises:
+        CapsbenchError: the run is none of MNIST, is not done, or has other data. DataError: its weights are not whole.
+    """
+    try:
+        manifest = read_json(run / "manifest.json")
+        run_of, config, data = manifest["run"], manifest["config"], manifest["digests"]["data"]
+        task, status, image = run_of["task"], manifest["status"], config["task"]["image"]
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        raise CapsbenchError(
+            f"{run} holds no run; name a folder such as results/paper/runs/mnist/cnn/seed-0."
+        ) from None
+    if task != "mnist" or status != "done":
+        raise CapsbenchError(f"{run} is a run of {task} that is {status}; weights are published of mnist runs, done.")
+    if data != data_digest:
+        raise CapsbenchError(f"{run} was trained on other data than these; name its own with CAPSBENCH_DATA.")
+    stored = {name: value.to(torch.bfloat16) for name, value in _tensors(run / "weights.safetensors").items()}
+    model = _model(config["variant"], image[0], stored, device)
+    correct, count = _correct(model, config["variant"], digits)
+    meta = {
+        "kind": KIND,
+        "run": run_of,
+        "variant": config["variant"],
+        "image_size": image[0],
+        "dataset": manifest["dataset"],
+        "data_digest": data_digest,
+        "run_digest": manifest["digest"],
+        "git": manifest.get("git"),
+        "images": count,
+        "correct": correct,
+    }
+    write_tensors(path, stored, meta)
+    return meta
+
+
+def described(path: Path) -> dict[str, Any]:
+    """What a weights file says of itself. Raises DataError: it is not there, altered, or not of this kind."""
+    return _read(path)[1]
+
+
+def score(path: Path, digits: Digits, device: torch.device) -> tuple[int, int]:
+    """How many of the test images the file's model gets right, and how many there are.
+
+    Raises DataError: the file is not there, altered, or not of this kind.
+    """
+    tensors, meta = _read(path)
+    try:
+        model = _model(meta["variant"], meta["image_size"], tensors, device)
+    except (CapsbenchError, RuntimeError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not of a model that this version builds ({error}).") from None
+    return _correct(model, meta["variant"], digits)
+
+
+def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    tensors = _tensors(path)
+    meta = read_tensors(path).meta
+    if meta.get("kind") != KIND:
+        raise DataError(f"{path} is no file of `capsbench weights`; a run's own weights are evaluated with its plan.")
+    return tensors, meta
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return read_tensors(path).tensors
+    except FileNotFoundError:
+        raise DataError(f"{path} is not there.") from None
+    except ValueError as error:
+        raise DataError(f"{error}; fetch or make it again.") from None
+
+
+def _model(variant: dict[str, Any], size: int, tensors: dict[str, torch.Tensor], device: torch.device) -> nn.Module:
+    model = build_model(variant, size)
+    model.load_state_dict({name: value.float() for name, value in tensors.items()})
+    return model.eval().to(device).to(memory_format=torch.channels_last)
+
+
+def _correct(model: nn.Module, variant: dict[str, Any], digits: Digits) -> tuple[int, int]:
+    test = digits.test
+    predictions = predict(model, as_spec(variant), lambda a, b: test_images(test, a, b), len(test.labels))
+    return int((predictions.scores.argmax(1) == test.labels.cpu()).sum()), len(test.labels)
