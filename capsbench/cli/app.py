@@ -289,7 +289,7 @@ def work(
 @app.command()
 def pack(
     plans: Annotated[list[Path] | None, typer.Argument(help="Plans for run.sh; the paper's and its kin.")] = None,
-    to: Annotated[Path, typer.Option(help="The archive to write.")] = Path("capsbench-pack.tar.gz"),
+    to: Annotated[Path, typer.Option(help="The archive to write.")] = Path("capsbench-pack.tar.xz"),
     python: Annotated[str, typer.Option(help="The other machine's Python.")] = "3.12",
     have: Annotated[Path | None, typer.Option(help="Packages that it has beside PyTorch, a name a line.")] = None,
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,

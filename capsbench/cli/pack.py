@@ -39,7 +39,7 @@ LEFT_OUT = ("weights.safetensors", "checkpoint", "logs", ".snakemake")  # of res
 
 
 def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path | None) -> None:
-    """Write the code of this commit, MNIST, the packages that are missing there and `run.sh` as one tar.gz.
+    """Write the code of this commit, MNIST, the packages that are missing there and `run.sh` as one archive.
 
     Args:
         plans: what `run.sh` works on, in that order; python: the machine's Python, such as 3.12.
@@ -79,7 +79,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
                 f"The archive would have {size:.0f} MB, more than {MEGABYTES}; largest: "
                 f"{', '.join(path.name for path in large)}. Name with --have what the machine has already."
             )
-    console.print(f"{to}: {size:.0f} MB. There: tar xzf {to.name} && capsbench-pack/run.sh", markup=False)
+    console.print(f"{to}: {size:.0f} MB. There: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
 
 
 def pack_results(console: Console, results: Path, to: Path) -> None:
@@ -147,6 +147,8 @@ def _fetch(names: list[str], site: Path, python: str) -> None:
             systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
             command = [sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for tests in [path for path in site.rglob("tests") if path.is_dir()]:
+        shutil.rmtree(tests, ignore_errors=True)  # a third of some packages
     if done.returncode:
         raise CapsbenchError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
 
@@ -159,8 +161,8 @@ def _inside(plan: Path) -> str:
 
 
 def _write(folder: Path, to: Path, kept: object = None) -> float:
-    """Write `folder` under its own name; megabytes."""
-    with whole_file(to) as temporary, tarfile.open(temporary, "w:gz") as out:
+    """Write `folder` under its own name, gzip or (.xz) xz; megabytes."""
+    with whole_file(to) as temporary, tarfile.open(temporary, "w:xz" if to.suffix == ".xz" else "w:gz") as out:
         out.add(folder, folder.name, filter=kept)  # type: ignore[arg-type]
     return to.stat().st_size / 1e6
 
