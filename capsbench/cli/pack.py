@@ -77,13 +77,14 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
             large = sorted((root / "site").iterdir(), key=_size, reverse=True)[:4]
             raise CapsbenchError(
                 f"The archive would have {size:.0f} MB, more than {MEGABYTES}; largest: "
-                f"{', '.join(path.name for path in large)}. Name with --have what the machine has already."
+                f"{', '.join(path.name for path in large)}. Name with --have what the machine has already, "
+                "or end --to in .tar.xz."
             )
     console.print(f"{to}: {size:.0f} MB. There: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
 
 
 def pack_results(console: Console, results: Path, to: Path) -> None:
-    """Write a results folder without weights and checkpoints as one tar.gz, which unpacks to a folder of its name.
+    """Write a results folder without weights and checkpoints as one archive, which unpacks to a folder of its name.
 
     Raises CapsbenchError: the folder holds no results.
     """

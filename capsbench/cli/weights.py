@@ -9,20 +9,15 @@ from rich.console import Console
 
 from capsbench.data.source import DataSource, find_source, source_digest, verify
 from capsbench.errors import DataError
-from capsbench.files import read_json
 
 
 def publish_weights(console: Console, run: Path, to: Path, device: str | None) -> None:
     """Write `to` from a run's folder and say what it gives. Raises CapsbenchError, DataError or ResourceError."""
     from capsbench.data.digits import load_digits
-    from capsbench.evaluation.weights import publish
+    from capsbench.evaluation.weights import publish, published_run
     from capsbench.training import device as devices
 
-    try:
-        name = read_json(run / "manifest.json")["dataset"]["name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        name = "mnist"  # `publish` says what is wrong with the folder
-    source = _source(name)
+    source = _source(published_run(run)["dataset"]["name"])
     devices.set_up(_cores())
     with devices.device(device) as chosen:
         meta = publish(run, to, load_digits(source, chosen), source_digest(source), chosen)

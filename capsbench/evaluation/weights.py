@@ -20,6 +20,19 @@ from capsbench.training.checkpoint import read_tensors, write_tensors
 KIND = "capsbench weights 1"
 
 
+def published_run(run: Path) -> dict[str, Any]:
+    """The manifest of a run whose weights can be published. Raises CapsbenchError: none, or not done, or not MNIST."""
+    try:
+        manifest = read_json(run / "manifest.json")
+        task, status = manifest["run"]["task"], manifest["status"]
+        _ = (manifest["config"]["task"]["image"][0], manifest["digests"]["data"], manifest["dataset"]["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CapsbenchError(f"{run} holds no run; name one such as results/paper/runs/mnist/cnn/seed-0.") from None
+    if task != "mnist" or status != "done":
+        raise CapsbenchError(f"{run} is a run of {task} that is {status}; weights are published of mnist runs, done.")
+    return dict(manifest)
+
+
 def publish(run: Path, path: Path, digits: Digits, data_digest: str, device: torch.device) -> dict[str, Any]:
     """Write the weights of a trained MNIST run as bf16, scored once as they are stored; returns what the file says.
 
@@ -27,28 +40,20 @@ def publish(run: Path, path: Path, digits: Digits, data_digest: str, device: tor
         run: the run's folder; path: the file; digits: the run's data, on `device`; data_digest: theirs.
 
     Raises:
-        CapsbenchError: the run is none of MNIST, is not done, or has other data. DataError: its weights are not whole.
+        CapsbenchError: as `published_run`, or the run has other data. DataError: its weights are not whole.
     """
-    try:
-        manifest = read_json(run / "manifest.json")
-        run_of, config, data = manifest["run"], manifest["config"], manifest["digests"]["data"]
-        task, status, image = run_of["task"], manifest["status"], config["task"]["image"]
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-        raise CapsbenchError(
-            f"{run} holds no run; name a folder such as results/paper/runs/mnist/cnn/seed-0."
-        ) from None
-    if task != "mnist" or status != "done":
-        raise CapsbenchError(f"{run} is a run of {task} that is {status}; weights are published of mnist runs, done.")
-    if data != data_digest:
+    manifest = published_run(run)
+    config = manifest["config"]
+    if manifest["digests"]["data"] != data_digest:
         raise CapsbenchError(f"{run} was trained on other data than these; name its own with CAPSBENCH_DATA.")
     stored = {name: value.to(torch.bfloat16) for name, value in _tensors(run / "weights.safetensors").items()}
-    model = _model(config["variant"], image[0], stored, device)
-    correct, count = _correct(model, config["variant"], digits)
+    size = config["task"]["image"][0]
+    correct, count = _correct(_model(config["variant"], size, stored, device), config["variant"], digits)
     meta = {
         "kind": KIND,
-        "run": run_of,
+        "run": manifest["run"],
         "variant": config["variant"],
-        "image_size": image[0],
+        "image_size": size,
         "dataset": manifest["dataset"],
         "data_digest": data_digest,
         "run_digest": manifest["digest"],

@@ -1,0 +1,143 @@
+"""Weights as one small file, plans worked on without Snakemake, and archives for a machine without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from places import Place, copy_source
+
+from capsbench.cli.pack import missing_packages
+
+RUN = "runs/mnist/capsnet-r3-recon/seed-0"
+
+
+def test_weights_give_their_figure_again_and_altered_ones_none(done) -> None:
+    file = done.folder / "small.safetensors"
+    said = done.capsbench("weights", done.results / RUN, "--to", file)
+    assert said.code == 0, said.text
+    published = re.search(r"[\d.]+ % error \(\d+ of [\d,]+ images\)", said.out)
+    assert published
+    assert file.stat().st_size < (done.results / RUN / "weights.safetensors").stat().st_size * 0.6
+    said = done.capsbench("evaluate", "--weights", file)
+    assert said.code == 0, said.text
+    assert f"mnist/capsnet-r3-recon seed 0, UCI digits, not MNIST: {published[0]}; as the file says" in said.out
+
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    said = done.capsbench("evaluate", "--weights", file)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "has been altered" in said.err
+
+
+def test_what_holds_no_weights_is_a_sentence(done) -> None:
+    for arguments, expected in (
+        (["evaluate"], "Name a plan, or a file with --weights; not both."),
+        (["evaluate", "tiny.yaml", "--weights", "x"], "Name a plan, or a file with --weights; not both."),
+        (["evaluate", "--weights", "nowhere"], "nowhere is not there."),
+        (["evaluate", "--weights", done.results / RUN / "weights.safetensors"], "is no file of `capsbench weights`"),
+        (["weights", "nowhere", "--to", "x"], "nowhere holds no run"),
+        (["weights", done.results / "runs/mnist/diverging/seed-0", "--to", "x"], "is a run of mnist that is failed"),
+    ):
+        said = done.capsbench(*arguments)
+        assert (said.code, said.out) == (2, ""), arguments
+        assert expected in said.err
+        assert "Traceback" not in said.err
+
+
+def test_work_stops_in_time_goes_on_and_gives_the_bits_that_snakemake_gives(place, finished) -> None:
+    place.plan()
+    assert place.capsbench("work", "tiny.yaml", "--minutes", 0).err.endswith(
+        "Time is up with 3 runs to do; the same command goes on.\n"
+    )
+    said = place.capsbench("work", "tiny.yaml")
+    assert said.code == 0, said.text
+    assert "3 runs to do" in said.out
+    for name in ("weights.safetensors", "test/predictions.npz"):
+        there, here = (where.results / RUN / name for where in (finished.place, place))
+        assert there.read_bytes() == here.read_bytes(), name
+    assert "0 runs to do" in place.capsbench("work", "tiny.yaml").out
+
+
+@pytest.mark.slow
+def test_time_that_is_up_in_the_middle_of_a_run_loses_nothing(place) -> None:
+    place.plan(steps=100_000, variants="[capsnet-r3-recon]")
+    said = place.capsbench("work", "tiny.yaml", "--minutes", 0.3)
+    assert said.code == 4, said.text
+    assert re.search(r"stopped by SIGTERM, saved after step \d+ of 100000", said.out)
+    assert said.err == "capsbench: Time is up with 1 runs to do; the same command goes on.\n"
+    said = place.capsbench("work", "tiny.yaml", "--minutes", 0.2)
+    assert said.code == 4, said.text
+    assert "going on after step" in said.out
+
+
+def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp_path: Path, clone: Path) -> None:
+    archive = tmp_path / "back.tar.gz"
+    said = done.capsbench("pack", "--results", done.results, "--to", archive)
+    assert said.code == 0, said.text
+    home = Place(tmp_path / "home", clone)
+    home.root.mkdir(parents=True)
+    home.plan()
+    with tarfile.open(archive) as stored:
+        stored.extractall(home.root, filter="data")
+    assert not list(home.root.rglob("*.safetensors"))
+    assert home.manifests() == done.manifests()
+    assert not {job for job in home.would_run() if job.startswith(("Train", "Evaluate"))}
+    said = home.capsbench("work", "tiny.yaml")
+    assert "0 runs to do" in said.out, said.text
+
+    said = home.capsbench("pack", "--results", home.folder, "--to", archive)
+    assert said.code == 2
+    assert "holds no results" in said.err
+
+
+def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
+    if not os.environ.get("CAPSBENCH_DATA"):
+        pytest.skip("CAPSBENCH_DATA names no folder with MNIST")
+    clone = copy_source(tmp_path / "clone")
+    shutil.copy(Path(__file__).resolve().parents[2] / "requirements.lock", clone)
+    place = Place(clone, clone, {"CAPSBENCH_DATA": os.environ["CAPSBENCH_DATA"]})
+    place.plan(variants="[cnn]", uci_digits="false")
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
+        subprocess.run([*git, *words], cwd=clone, check=True)
+    (tmp_path / "have.txt").write_text("\n".join(missing_packages(())))
+    command = ["pack", "tiny.yaml", "--to", tmp_path / "pack.tar.gz", "--have", tmp_path / "have.txt"]
+    said = place.capsbench(*command)
+    assert said.code == 0, said.text
+    assert "packages: none" in said.out
+
+    (clone / "capsbench" / "errors.py").open("a").write("# edited\n")
+    said = place.capsbench(*command)
+    assert said.code == 2
+    assert "Only a clean commit is packed" in said.err
+
+    with tarfile.open(tmp_path / "pack.tar.gz") as stored:
+        stored.extractall(tmp_path, filter="data")
+    there = tmp_path / "capsbench-pack"
+    script = (there / "run.sh").read_text()
+    assert "capsbench work tiny.yaml --minutes" in script
+    manifest = there / "scratch/tiny/runs/mnist/cnn/seed-0/manifest.json"
+    for dirty in (False, True):
+        if dirty:
+            (there / "capsbench" / "errors.py").open("a").write("# edited\n")
+            manifest.unlink()
+        elsewhere = Place(there, there, {"CAPSBENCH_DATA": str(there / "data")})
+        said = elsewhere.capsbench("work", "tiny.yaml")
+        assert said.code == 0, said.text
+        head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
+        assert json.loads(manifest.read_text())["git"] == {"commit": head.stdout.strip(), "dirty": dirty}
+
+
+def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
+    needed = missing_packages(())
+    assert {"pydantic", "pydantic-core", "typer", "torchmetrics"} <= set(needed)
+    assert not {"torch", "numpy", "snakemake"} & set(needed)
+    assert "pydantic" not in missing_packages(["Pydantic"])
