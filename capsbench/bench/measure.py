@@ -24,6 +24,8 @@ class Contender:
     images: int  # a call
     call: Callable[[], None]
     flops: int | None = None  # a call
+    moved: int | None = None  # bytes a call, as `count.moved_bytes` counts them
+    peak: int | None = None  # bytes held at once, parameters included
     seconds: list[float] = field(default_factory=list)
 
 
@@ -59,6 +61,18 @@ def products(device: torch.device) -> Iterator[Contender]:
         yield Contender(f"matrix product {side}", "product", precision, 0, _product(a, b), 2 * side**3)
 
 
+def copy(device: torch.device) -> Contender:
+    """A copy that no cache holds: the rate at which memory is read and written."""
+    size = (64 if device.type == "cpu" else 1024) * 2**20
+    a = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(device)
+    b = torch.empty_like(a)
+    return Contender("copy", "copy", "float32", 0, lambda: _copy(a, b), moved=2 * a.numel() * a.element_size())
+
+
+def _copy(a: torch.Tensor, b: torch.Tensor) -> None:
+    b.copy_(a)
+
+
 def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], None]:
     def call() -> None:
         a @ b
@@ -87,5 +101,8 @@ def row(contender: Contender, plain: dict[str, float], peak: dict[str, float], e
         "seconds_per_epoch": each * epoch if contender.phase == "training" else None,
         "times_plain": plain[contender.phase] / each if contender.phase in plain else None,
         "flops_per_second": rate,
+        "flops": contender.flops,
+        "moved_bytes": contender.moved,
+        "peak_bytes": contender.peak,
         "fraction_of_product": None if rate is None else rate / peak[contender.precision],
     }

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from capsbench.bench.measure import Contender, Say, products, race, row
+from capsbench.bench.count import flops, moved_bytes
+from capsbench.bench.measure import Contender, Say, copy, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
+from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
@@ -37,18 +38,20 @@ def bench(
     """
     size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
     reference = PlainCapsNet(size).to(device)
-    single = _random_batch(size, batch, device)
+    single = random_batch(size, batch, device)
     contenders = [Contender(PLAIN, "training", "float32", batch, PlainStep(reference, single))]
     if device.type == "cuda":
         contenders.append(Contender(PLAIN, "training", "tf32", batch, PlainStep(reference, single, tf32=True)))
     contenders.append(Contender(PLAIN, "inference", "float32", batch, _inference(reference, single.images, "float32")))
+    for contender in contenders:
+        _count(contender, reference, device)
     parameters = {PLAIN: count_parameters(reference)}
     for cell in cells:
         ours = list(_contenders(house, cell, batch, device))
         parameters[cell.variant] = count_parameters(ours[0].call.model)  # type: ignore[attr-defined]
         contenders += ours
-    multiplied = list(products(device))
-    race([*contenders, *multiplied], rounds, device, say)
+    multiplied, copied = list(products(device)), copy(device)
+    race([*contenders, *multiplied, copied], rounds, device, say)
     peak = {c.precision: c.flops / statistics.median(c.seconds) for c in multiplied if c.flops}
     peak["tf32"] = peak["float32"]
     plain = {
@@ -66,6 +69,7 @@ def bench(
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "rounds": rounds,
         "product_flops_per_second": peak,
+        "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
         "parameters": parameters,
         "rows": [row(c, plain, peak, EPOCH) for c in contenders],
         "versions": versions(),
@@ -96,10 +100,10 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device) -> l
         model = model.to(device).to(memory_format=torch.channels_last)
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         images = step.stream.batch(0).images
-        flops = _flops(lambda step=step: step.losses(step.stream.batch(0))[0].backward())  # type: ignore[misc]
-        found.append(Contender(cell.variant, "training", precision, batch, _Training(step), flops))
-        infer = _inference(model, images, precision)
-        found.append(Contender(cell.variant, "inference", precision, batch, infer, _flops(infer)))
+        found.append(Contender(cell.variant, "training", precision, batch, _Training(step)))
+        found.append(Contender(cell.variant, "inference", precision, batch, _inference(model, images, precision)))
+        for contender in found[-2:]:
+            _count(contender, model, device)
     return found
 
 
@@ -114,11 +118,12 @@ def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> 
     return call
 
 
-def _flops(call: Callable[[], Any]) -> int:
-    """FLOPs of one call by torch's counter: matrix products and convolutions, two a multiply-add."""
-    with FlopCounterMode(display=False) as counter:
-        call()
-    return int(counter.get_total_flops())
+def _count(contender: Contender, model: torch.nn.Module, device: torch.device) -> None:
+    """Fill in what one call computes, moves and holds."""
+    contender.call()  # the optimiser's state is there from now on
+    contender.flops, contender.moved = flops(contender.call), moved_bytes(contender.call)
+    held = sum(p.numel() * p.element_size() for p in model.parameters())
+    contender.peak = held + peak_bytes(contender.call, device)
 
 
 def _random_digits(device: torch.device) -> DigitSet:
@@ -128,7 +133,8 @@ def _random_digits(device: torch.device) -> DigitSet:
     return DigitSet(images.to(device), labels.to(device))
 
 
-def _random_batch(size: int, batch: int, device: torch.device) -> Batch:
+def random_batch(size: int, batch: int, device: torch.device) -> Batch:
+    """`batch` random images of one digit each, `size` pixels high and wide."""
     draw = torch.Generator().manual_seed(0)
     images = torch.rand(batch, 1, size, size, generator=draw).to(device)
     labels = torch.randint(0, 10, (batch, 1), generator=draw).to(device)

@@ -335,7 +335,11 @@ def bench(
     rounds: Annotated[int, typer.Option(help="How often each is timed.", min=2)] = 5,
     device: Device = None,
     threads: Annotated[int, typer.Option(help="CPU threads; all cores when 0.", min=0)] = 0,
+    largest: Annotated[
+        int | None, typer.Option("--grow", help="How cost grows, with batches up to this.", min=32, max=2048)
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="File for every figure, machine and versions.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the roofline and, with --grow, growth.")] = None,
 ) -> None:
     """Time training and inference against the plain PyTorch CapsNet, in one process."""
     from capsbench.cli.bench import run_bench
@@ -343,7 +347,18 @@ def bench(
     house = House.load(path or config_folder() / "paper.yaml")
     cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, task, name)]
     cores = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run_bench(house, cells, batch=batch, rounds=rounds, device=device, threads=cores, json=json, console=console)
+    run_bench(
+        house,
+        cells,
+        batch=batch,
+        rounds=rounds,
+        device=device,
+        threads=cores,
+        largest=largest,
+        json=json,
+        figures=figures,
+        console=console,
+    )
 
 
 @app.command()

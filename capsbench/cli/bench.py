@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_json
@@ -21,22 +23,33 @@ def run_bench(
     rounds: int,
     device: str | None,
     threads: int,
+    largest: int | None,
     json: Path | None,
+    figures: Path | None,
     console: Console,
 ) -> None:
-    """Measure, print the table and write `json`. Raises CapsbenchError for a device that is not there."""
+    """Measure, print the table, write `json` and draw. Raises CapsbenchError for a device that is not there."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     import torch
 
+    from capsbench.bench.grow import grow
     from capsbench.bench.run import bench
     from capsbench.training.device import device as hold
     from capsbench.training.device import set_up
 
     if not cells:
         raise CapsbenchError(f"{house.path} has no variant to time.")
+
+    def say(said: str) -> None:
+        console.print(said, style="dim")
+
     set_up(threads)
     with hold(device) as chosen:
         try:
-            result = bench(house, cells, batch, rounds, chosen, threads, lambda said: console.print(said, style="dim"))
+            result = bench(house, cells, batch, rounds, chosen, threads, say)
+            if largest is not None:
+                name, spec, images = cells[0].variant, cells[0].spec, batch or cells[0].training.batch
+                result["growth"] = grow(name, spec, images, largest, rounds, chosen, say)
         except torch.OutOfMemoryError:
             raise ResourceError(
                 f"Out of memory on {chosen} at batch {batch or cells[0].training.batch}; say a smaller --batch."
@@ -45,6 +58,11 @@ def run_bench(
     if json is not None:
         write_json(json, result)
         console.print(f"written: {json}")
+    if figures is not None:
+        from capsbench.report.speed import draw_speed
+
+        for path in draw_speed(result, figures):
+            console.print(f"drawn: {path}")
 
 
 def bench_table(result: dict[str, Any]) -> Table:
@@ -53,21 +71,23 @@ def bench_table(result: dict[str, Any]) -> Table:
     where = machine["gpu"] if result["device"] == "cuda" else f"{machine['processor']}, {result['threads']} threads"
     rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in result["product_flops_per_second"].items())
     table = Table(
-        *("", "phase", "precision", "images/s", "quartiles", "s/epoch", "times plain", "of product"),
+        Column("", no_wrap=True),
+        *("images/s", "quartiles", "s/epoch", "x plain", "of peak", "MB"),
         title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
-        caption=f"{result['rounds']} rounds, medians; matrix products at TFLOP/s: {rates}; "
-        f"times plain: against the plain float32 PyTorch CapsNet of the same phase, in this process",
+        caption=f"Medians of {result['rounds']} rounds. x plain: against the plain float32 PyTorch CapsNet of the same "
+        f"phase, in this process. Of peak: of a matrix product's rate in this process (TFLOP/s: {rates}). "
+        "MB: parameters and what a call holds at most beside them.",
+        box=SIMPLE_HEAD,
     )
     for row in result["rows"]:
         seconds, images = row["seconds"], row["batch"]
         table.add_row(
-            row["name"],
-            row["phase"],
-            row["precision"],
+            f"{row['name']}\n  {row['phase']}, {row['precision']}",
             f"{row['images_per_second']:,.0f}",
-            f"{images / seconds['q3']:,.0f} - {images / seconds['q1']:,.0f}",
+            f"{images / seconds['q3']:,.0f}-{images / seconds['q1']:,.0f}",
             "" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:,.1f}",
             "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
             "" if row["fraction_of_product"] is None else f"{100 * row['fraction_of_product']:.0f} %",
+            f"{row['peak_bytes'] / 1e6:,.0f}",
         )
     return table

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.data.batch import Batch
+from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.trial import build_and_try
 from capsbench.plan import Cell, House
@@ -163,21 +163,7 @@ def _peak_bytes(one: Measured, device: torch.device) -> int:
     """The most bytes that parameters, activations and gradients of one forward and backward pass take at once."""
     parameters = sum(p.numel() * p.element_size() for p in one.model.parameters())
     one.model.train()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)  # the other models are there too
-        one.step.losses(one.batch)[0].backward()
-        torch.cuda.synchronize(device)
-        peak = torch.cuda.max_memory_allocated(device) - before
-    else:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            one.step.losses(one.batch)[0].backward()
-        events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-        held = peak = 0
-        for _, change in sorted((e.start_ns(), e.nbytes()) for e in events):
-            held += change
-            peak = max(peak, held)
+    peak = peak_bytes(lambda: one.step.losses(one.batch)[0].backward(), device)
     one.model.zero_grad(set_to_none=True)
     return parameters + peak
 

@@ -9,12 +9,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from capsbench.bench import grow
+from capsbench.bench.count import flops, moved_bytes
 from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
+from capsbench.bench.run import bench
 from capsbench.cli.app import app
 from capsbench.data.batch import Batch
+from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
-from capsbench.plan import load_variants
+from capsbench.plan import House, load_variants
+from capsbench.report.speed import draw_speed
 from capsbench.training.step import Step
 
 
@@ -83,3 +88,31 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     wrong = CliRunner().invoke(app, ["bench", str(path), "--variant", "capsnet-r9"])
     assert wrong.exit_code != 0
+
+
+def test_what_moves_and_what_is_held_is_counted() -> None:
+    a = torch.ones(100, 100)
+    assert moved_bytes(lambda: a @ a) == 3 * 40_000
+    assert moved_bytes(lambda: a.t()) == 0  # a view
+    assert flops(lambda: a @ a) == 2 * 100**3
+    assert 80_000 <= peak_bytes(lambda: (a + 1) * 2, torch.device("cpu")) < 160_000
+
+
+def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grow, "BATCHES", (2, 4, 8))
+    monkeypatch.setattr(grow, "SIZES", {22: 288})
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
+        "tasks:\n  mnist: {variants: [capsnet-r3-recon]}\n"
+    )
+    result = bench(House.load(path), House.load(path).cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
+    spec = load_variants()["capsnet-r3-recon"].scaled(0.125)
+    result["growth"] = grow.grow("capsnet-r3-recon", spec, 2, 4, 2, torch.device("cpu"), lambda _: None)
+    sizes = {what: sorted({row["size"] for row in rows}) for what, rows in result["growth"].items()}
+    assert sizes == {"batch": [2, 4], "inputs": [288]}
+    assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
+    drawn = draw_speed(result, tmp_path / "figures")
+    assert [figure.name for figure in drawn] == ["roofline.png", "growth.png"]
+    assert all(figure.stat().st_size > 10_000 for figure in drawn)
+    assert all(row["peak_bytes"] > 4 * result["parameters"][row["name"]] for row in result["rows"])

@@ -1,0 +1,80 @@
+"""How the cost of a training step grows: with the batch, and with the number of input capsules."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import torch
+
+from capsbench.bench.measure import Contender, Say, race
+from capsbench.bench.plain import PlainCapsNet, PlainStep
+from capsbench.bench.run import PLAIN, random_batch
+from capsbench.data.batch import Batch
+from capsbench.evaluation.memory import peak_bytes
+from capsbench.models import build_model
+from capsbench.plan.variants import Spec
+from capsbench.training.step import Step
+
+BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
+SIZES = {22: 288, 28: 1152, 36: 3200, 40: 4608}  # pixels: input capsules of the paper's CapsNet
+
+
+class _Again:
+    """A stream of one batch, again and again."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.only = batch
+
+    def batch(self, _: int) -> Batch:
+        return self.only
+
+
+def grow(
+    name: str, spec: Spec, batch: int, largest: int, rounds: int, device: torch.device, say: Say
+) -> dict[str, list[dict[str, Any]]]:
+    """Training steps of a variant and of the plain CapsNet at every batch up to `largest`, and at every image size.
+
+    Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a step,
+    images a second, bytes that a step holds at most beside the parameters.
+    """
+    found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": []}
+    for images in (n for n in BATCHES if n <= largest):
+        found["batch"] += _rows(name, spec, 28, images, images, rounds, device)
+        say(f"batch {images}")
+    for pixels, inputs in SIZES.items():
+        found["inputs"] += _rows(name, spec, pixels, batch, inputs, rounds, device)
+        say(f"{inputs} input capsules")
+    return found
+
+
+def _rows(
+    name: str, spec: Spec, pixels: int, images: int, size: int, rounds: int, device: torch.device
+) -> list[dict[str, Any]]:
+    given = random_batch(pixels, images, device)
+    contenders = [
+        Contender(PLAIN, "training", "float32", images, PlainStep(PlainCapsNet(pixels).to(device), given)),
+        *(_ours(name, spec, precision, given, device) for precision in ("float32", "bf16")),
+    ]
+    race(contenders, rounds, device, lambda _: None)
+    rows = []
+    for contender in contenders:
+        seconds = statistics.median(contender.seconds)
+        rows.append(
+            {
+                "name": contender.name,
+                "precision": contender.precision,
+                "size": size,
+                "seconds": seconds,
+                "images_per_second": images / seconds,
+                "peak_bytes": peak_bytes(contender.call, device),
+            }
+        )
+    return rows
+
+
+def _ours(name: str, spec: Spec, precision: str, given: Batch, device: torch.device) -> Contender:
+    torch.manual_seed(0)
+    model = build_model(spec, given.images.shape[-1]).to(device).to(memory_format=torch.channels_last)
+    step = Step(model, spec, _Again(given), 0, precision, 1e-3)  # type: ignore[arg-type]  # it has what a step asks for
+    return Contender(name, "training", precision, len(given.images), lambda: step(0, 1e-3))

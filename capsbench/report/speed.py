@@ -1,0 +1,115 @@
+"""Figures of what `capsbench bench` wrote: the roofline of its machine, and how cost grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from capsbench.files import whole_file
+from capsbench.report.figures.style import COLOURS, INK, LINES, MARKERS, MUTED, WIDTH, canvas, house_style, tidy
+
+
+def draw_speed(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write roofline.{png,pdf} and, where the result has it, growth.{png,pdf}; the paths of the PNGs."""
+    with house_style():
+        figures = {"roofline": _roofline(result)}
+        if "growth" in result:
+            figures["growth"] = _growth(result["growth"])
+        for name, figure in figures.items():
+            for kind in ("png", "pdf"):
+                with whole_file(folder / f"{name}.{kind}") as path:
+                    figure.savefig(path, format=kind)
+    return [folder / f"{name}.png" for name in figures]
+
+
+def _roofline(result: Mapping[str, Any]) -> Figure:
+    """FLOP/s against FLOPs a byte, under the rates of copies and matrix products measured in the same run."""
+    figure = canvas(WIDTH, 4.2)
+    axes = figure.subplots()
+    rows = [row for row in result["rows"] if row["flops"] and row["moved_bytes"]]
+    bandwidth = result["copy_bytes_per_second"] / 1e9
+    intensity = [row["flops"] / row["moved_bytes"] for row in rows]
+    low, high = min(intensity) / 8, max(intensity) * 4
+    peaks = {name: rate / 1e9 for name, rate in result["product_flops_per_second"].items()}
+    for line, precision in zip(LINES, [p for p in ("float32", "bf16") if p in peaks], strict=False):
+        ridge = peaks[precision] / bandwidth
+        axes.plot([low, ridge, high], [low * bandwidth, peaks[precision], peaks[precision]], color=INK, ls=line, lw=1.1)
+        axes.annotate(f"{precision} product", (high, peaks[precision]), (-4, 4), textcoords="offset points", ha="right")
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    for row, x in zip(rows, intensity, strict=True):
+        look = names.index(row["name"])
+        filled = row["phase"] == "training"
+        axes.plot(
+            x,
+            row["flops_per_second"] / 1e9,
+            MARKERS[look % len(MARKERS)],
+            color=COLOURS[look % len(COLOURS)],
+            markerfacecolor=COLOURS[look % len(COLOURS)] if filled else "white",
+            markersize=7,
+            label=f"{row['name']}, {row['phase']}",
+        )
+        axes.annotate(
+            row["precision"],
+            (x, row["flops_per_second"] / 1e9),
+            (6, -9),
+            textcoords="offset points",
+            color=MUTED,
+            fontsize=7.5,
+        )
+    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    axes.set_xlabel("FLOPs a byte that the operations read or write")
+    axes.set_ylabel("GFLOP/s")
+    _plain_numbers(axes)
+    tidy(axes)
+    once = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(once.values(), once.keys(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Images a second and memory of a step against batch and input capsules."""
+    figure = canvas(WIDTH, 5.4)
+    panels = figure.subplots(2, 2, sharex="col")
+    for column, (what, label) in zip(panels.T, (("batch", "batch"), ("inputs", "input capsules")), strict=True):
+        for axes, value in zip(
+            column, (lambda row: row["images_per_second"], lambda row: row["peak_bytes"] / 1e6), strict=True
+        ):
+            _curves(axes, growth[what], value)
+        column[1].set_xlabel(label)
+        sizes = sorted({row["size"] for row in growth[what]})
+        column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)
+    panels[0][0].set_ylabel("images a second, training")
+    panels[1][0].set_ylabel("MB that a step holds")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3)
+    return figure
+
+
+def _curves(axes: Axes, rows: Sequence[Mapping[str, Any]], value: Any) -> None:
+    kinds = list(dict.fromkeys((row["name"], row["precision"]) for row in rows))
+    for i, kind in enumerate(kinds):
+        mine = [row for row in rows if (row["name"], row["precision"]) == kind]
+        axes.plot(
+            [row["size"] for row in mine],
+            [value(row) for row in mine],
+            color=COLOURS[i],
+            ls=LINES[i],
+            marker=MARKERS[i],
+            label=", ".join(kind),
+        )
+    axes.set(xscale="log", yscale="log")
+    _plain_numbers(axes)
+    tidy(axes)
+
+
+def _plain_numbers(axes: Axes) -> None:
+    """Numbers as one writes them, some between powers of ten too."""
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+        axis.set_minor_locator(NullLocator())
