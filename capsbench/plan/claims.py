@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -19,7 +20,7 @@ from capsbench.provenance import digest_of
 _MEASURES = ("mse", "psnr", "ssim", "dice", "iou", "dice_ink", "iou_ink", "exclusive_iou", "overlap_iou")
 _PAIRS = ("top2_accuracy", "both_above_half_accuracy")
 METRICS: dict[str, dict[str, tuple[str, ...]]] = {  # what a claim may be about: task, condition, metric
-    "mnist": {"test": ("error",)},
+    "mnist": {"test": ("error", "train_test_gap")},
     "affnist": {"matched": ("accuracy",), "converged": ("accuracy", "held_out_accuracy")},
     "multimnist": {
         "test": (
@@ -45,11 +46,12 @@ PARAMETERS = "parameters"  # of a variant at its task's size, from manifests: of
 
 Kind = Literal["value", "direction", "no_difference"]
 Data = Literal["mnist", "fashion-mnist", "kmnist", "affnist", "affnist-synth"]
+AXIS_VALUE = re.compile(r"[nr][1-9][0-9]*|tuned")  # what plan/axes.py makes of a variant
 DATA_OF_AFFNIST = ("affnist", "affnist-synth")
 
 
 class CellName(NamedTuple):
-    """`task/variant` of a claim."""
+    """`task/variant` of a claim; of an axis too, `mnist/capsnet-r3-recon+r10`."""
 
     task: str
     variant: str
@@ -204,7 +206,10 @@ def _check_cell(name: str, place: str, shipped: dict[str, Spec]) -> None:
         raise PlanError(f"{place} is {name!r}, not task/variant.")
     if task not in TASKS:
         raise PlanError(f"{place}: no task {task!r}{nearest(task, TASKS)}")
+    variant, axis, value = variant.partition("+")
     if variant not in shipped:
         raise PlanError(f"{place}: no variant {variant!r}{nearest(variant, shipped)}")
+    if axis and not AXIS_VALUE.fullmatch(value):
+        raise PlanError(f"{place}: {name!r} is no row of an axis; say {task}/{variant}+n100, +r5 or +tuned.")
     if reason := TASKS[task](variants=[variant]).unfit(shipped[variant]):
         raise PlanError(f"{place}: variant {variant} {reason}.")

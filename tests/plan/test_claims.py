@@ -10,6 +10,7 @@ import yaml
 
 from capsbench.errors import PlanError
 from capsbench.evaluation import segmentation
+from capsbench.plan import House
 from capsbench.plan.claims import CROSSED, METRICS, load_claims
 from capsbench.plan.load import config_folder
 from capsbench.plan.tasks import TASKS
@@ -37,6 +38,17 @@ def test_the_suite_s_claims_hold_together() -> None:
     assert claims.path == config_folder() / "claims.yaml"
     assert {claim.kind for claim in claims.claims} == {"value", "direction", "no_difference"}
     assert all(claim.sentence.endswith(".") and claim.source for claim in claims.claims)
+
+
+def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
+    """All cells of a claim are rows of one plan: of two plans nothing is compared."""
+    names = ("paper", "paper-authors", "ablation", "ladder")
+    rows = [
+        {(cell.task, cell.variant) for cell in House.load(config_folder() / f"{name}.yaml").cells} for name in names
+    ]
+    sides = {claim.id: set(claim.sides()) for claim in load_claims().claims if claim.untested is None}
+    assert len(sides) > 80
+    assert [name for name, cells in sides.items() if not any(cells <= plan for plan in rows)] == []
 
 
 def test_every_published_figure_is_a_claim() -> None:
@@ -81,6 +93,7 @@ def test_the_digest_is_of_what_is_said(tmp_path: Path) -> None:
             ["claims.beats.cell", "capsnet-r3-recom", "did you mean 'capsnet-r3-recon'"],
         ),
         ({"baseline": "mnits/cnn"}, ["claims.beats.baseline", "no task 'mnits'", "did you mean 'mnist'"]),
+        ({"baseline": "mnist/cnn+x9"}, ["claims.beats.baseline", "no row of an axis", "mnist/cnn+n100"]),
         ({"baseline": "cnn"}, ["claims.beats.baseline", "not task/variant"]),
         ({"baseline": "mnist/two-digit-kmeans"}, ["claims.beats.baseline", "cannot be trained on mnist"]),
         ({"baseline": "affnist/cnn"}, ["claims.beats", "of the tasks affnist and mnist"]),
