@@ -14,7 +14,7 @@ DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 def main() -> None:
     """Run the command line; never shows a traceback for a CapsbenchError or for Ctrl-C."""
-    from capsbench.cli.app import app
+    from capsbench.cli.travel import app  # it has all commands: its own and those of capsbench.cli.app
 
     try:
         app(prog_name="capsbench")  # also of `python -m capsbench`

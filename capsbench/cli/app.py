@@ -12,7 +12,7 @@ from rich.table import Table
 
 from capsbench import __version__
 from capsbench.cli.log import log_to
-from capsbench.errors import CapsbenchError, PlanError, ResourceError, nearest
+from capsbench.errors import CapsbenchError, PlanError, nearest
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import Cell, House, config_folder, load_variants
 
@@ -189,18 +189,6 @@ def evaluate(
 
 
 @app.command()
-def weights(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished MNIST run.")],
-    to: Annotated[Path, typer.Option(help="The safetensors file to write.")],
-    device: Device = None,
-) -> None:
-    """Write a run's weights as a small file (bf16) that `capsbench evaluate --weights` scores again, anywhere."""
-    from capsbench.cli.weights import publish_weights
-
-    publish_weights(console, run, to, device)
-
-
-@app.command()
 def cost(path: PlanPath, device: Device = None, threads: Threads = 1, done: Done = None) -> None:
     """Measure what each variant of a plan costs: parameters, FLOPs, time, memory, all in one process."""
     from capsbench.cli.cost import measure
@@ -266,43 +254,6 @@ def run(
     folder = run_jobs(console, path, cores, context.args)
     if print_results(console, folder):
         raise typer.Exit(3)
-
-
-@app.command()
-def work(
-    paths: Annotated[list[Path], typer.Argument(help="Plans, in the order of their importance.")],
-    minutes: Annotated[float | None, typer.Option(help="Stop in time: training saves itself.", min=0)] = None,
-    device: Device = None,
-    threads: Threads = 1,
-) -> None:
-    """Train and evaluate plans run by run without Snakemake, where there is none or a machine is lent for minutes.
-
-    Exit code 4: time was up before everything was done; the same command goes on.
-    """
-    from capsbench.cli.work import work as until_time_is_up
-
-    left = until_time_is_up(console, paths, minutes, device, threads)
-    if left:
-        raise ResourceError(f"Time is up with {left} runs to do; the same command goes on.")
-
-
-@app.command()
-def pack(
-    plans: Annotated[list[Path] | None, typer.Argument(help="Plans for run.sh; the paper's and its kin.")] = None,
-    to: Annotated[Path, typer.Option(help="The archive to write.")] = Path("capsbench-pack.tar.xz"),
-    python: Annotated[str, typer.Option(help="The other machine's Python.")] = "3.12",
-    have: Annotated[Path | None, typer.Option(help="Packages that it has beside PyTorch, a name a line.")] = None,
-    results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
-) -> None:
-    """Pack code, MNIST and missing packages for a GPU machine without a network, or the results that it brings back."""
-    from capsbench.cli.pack import pack as pack_code
-    from capsbench.cli.pack import pack_results
-
-    if results is not None:
-        pack_results(console, results, to)
-        return
-    names = ("paper", "ladder", "ablation", "paper-authors")
-    pack_code(console, plans or [config_folder() / f"{name}.yaml" for name in names], to, python, have)
 
 
 @app.command()
