@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from capsbench.data.source import cache_folder
 
 REQUIRED = "CAPSBENCH_REQUIRE_TOOLS"  # .ci/run sets it: there a skipped test would be a test that cannot fail
 
@@ -17,6 +20,14 @@ def tool(*names: str) -> str:
     if found is None:
         unavailable(f"no {' or '.join(names)} on this machine")
     return found
+
+
+def mnist_folder() -> str:
+    """The folder with MNIST that CAPSBENCH_DATA names, or the cache; skips the test, or fails it under REQUIRED."""
+    named = os.environ.get("CAPSBENCH_DATA") or str(cache_folder())
+    if not any(Path(named).rglob("train-images*")):
+        unavailable(f"no MNIST in {named}; name a folder with CAPSBENCH_DATA")
+    return named
 
 
 def unavailable(reason: str) -> NoReturn:

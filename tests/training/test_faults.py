@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_run import bits, wait_for
+from tools import unavailable
 
 from capsbench.errors import ResourceError
 from capsbench.training import memory
@@ -194,7 +195,7 @@ def straight_history(tiny) -> Path:
 def test_a_clock_that_jumps_while_it_trains_and_between_two_tries_changes_no_bit(tiny) -> None:
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     if library is None:
-        pytest.skip("libfaketime is not installed")
+        unavailable("no libfaketime on this machine")
     clock = tiny.folder / "clock"
     jumps = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
     jumps["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"  # that clock jumps on no machine

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from places import Place, Said
 from test_workflow_faults import outcome
+from tools import mnist_folder, unavailable
 
 from capsbench.training.checkpoint import read_tensors
 
@@ -24,12 +25,12 @@ CAPSULES = ["--variant", "capsnet-r3-recon"]
 def disk(place: Place) -> Iterator[Path]:
     """A small disk of its own under the results."""
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a disk")
+        unavailable("only root can mount a disk")
     place.root.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(place.root)]
     said = subprocess.run(mount, capture_output=True, text=True, check=False)
     if said.returncode:
-        pytest.skip(f"no disk can be mounted here: {said.stderr.strip()}")
+        unavailable(f"no disk can be mounted here: {said.stderr.strip()}")
     yield place.root
     subprocess.run(["umount", "--lazy", str(place.root)], check=True)
 
@@ -125,10 +126,7 @@ def test_read_only_results_can_be_looked_at_and_what_is_missing_is_a_sentence(pl
 
 @pytest.mark.slow
 def test_data_that_are_altered_after_the_first_run_stop_the_next_one(place) -> None:
-    named = os.environ.get("CAPSBENCH_DATA", "")
-    if not named:
-        pytest.skip("CAPSBENCH_DATA names no folder with MNIST")
-    images = next(Path(named).rglob("train-images-idx3-ubyte*"))
+    images = next(Path(mnist_folder()).rglob("train-images-idx3-ubyte*"))
     data = place.folder / "data"
     shutil.copytree(images.parent, data)
     place.plan(variants="[cnn]", uci_digits="false")

@@ -8,6 +8,7 @@ import time
 
 import pandas as pd
 import pytest
+from tools import mnist_folder
 
 from capsbench.plan import House
 
@@ -47,10 +48,7 @@ ARRAYS = {  # beside metrics.json, of each condition of docs/results-format.md
 @pytest.mark.slow
 @pytest.mark.parametrize("data", ["MNIST", "UCI digits, not MNIST"])
 def test_the_smoke_plan_makes_every_table_and_figure(place, clone, data: str, capsys) -> None:
-    named = os.environ.get("CAPSBENCH_DATA", "")
-    if data == "MNIST" and not named:
-        pytest.skip("CAPSBENCH_DATA names no folder with MNIST")
-    environment = {"CAPSBENCH_DATA": named} if data == "MNIST" else {"CAPSBENCH_STAND_IN": ""}
+    environment = {"CAPSBENCH_DATA": mnist_folder()} if data == "MNIST" else {"CAPSBENCH_STAND_IN": ""}
     plan = clone / "config" / "smoke.yaml"
     started = time.monotonic()
     said = place.capsbench("run", plan, **environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from places import Place, copy_source
+from tools import mnist_folder
 
 from capsbench.cli.pack import missing_packages
 
@@ -99,11 +99,10 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
 
 
 def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
-    if not os.environ.get("CAPSBENCH_DATA"):
-        pytest.skip("CAPSBENCH_DATA names no folder with MNIST")
+    mnist = mnist_folder()
     clone = copy_source(tmp_path / "clone")
     shutil.copy(Path(__file__).resolve().parents[2] / "requirements.lock", clone)
-    place = Place(clone, clone, {"CAPSBENCH_DATA": os.environ["CAPSBENCH_DATA"]})
+    place = Place(clone, clone, {"CAPSBENCH_DATA": mnist})
     place.plan(variants="[cnn]", uci_digits="false")
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
