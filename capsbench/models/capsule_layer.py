@@ -77,10 +77,13 @@ class CapsuleLayer(nn.Module):
             **routing_keywords(options),
         )
 
-    def votes(self, u: Tensor) -> Tensor:
-        """u_hat_{j|i} = W_ij u_i (equation 2): u [B, I, d] to u_hat [B, I, J, D]."""
+    def votes(self, u: Tensor, rows: Tensor | None = None) -> Tensor:
+        """u_hat_{j|i} = W_ij u_i (equation 2): u [B, I, d] to u_hat [B, I, J, D].
+
+        `rows`: `_rows` of W, where they are made once for several calls.
+        """
         if self.share == "none" and u.device.type == "cpu":
-            return _votes_on_cpu(u, _rows(self.weight), self.weight.shape[1])
+            return _votes_on_cpu(u, _rows(self.weight) if rows is None else rows, self.weight.shape[1])
         if self.share == "none":
             return torch.einsum("bid,ijde->bije", u, self.weight)
         if self.share == "type":
@@ -90,21 +93,17 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
         """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
-        ours = ":" not in self.routing.routing_name  # code from outside may look across the batch
-        if ours and u.device.type == "cpu" and u.numel():
-            outputs, _, dim = self.weight.shape[1:]
-            images = max(1, VOTE_BYTES // (u.shape[1] * outputs * dim * u.element_size()))
-            if self.share == "none":
-                rows = _rows(self.weight)  # once for all parts
-                return joined(
-                    [
-                        self._route(some, _votes_on_cpu(some, rows, outputs), iterations, trace)
-                        for some in u.split(images)
-                    ]
-                )
-            if len(u) > images:
-                return joined([self._route(some, self.votes(some), iterations, trace) for some in u.split(images)])
-        return self._route(u, self.votes(u), iterations, trace)
+        rows = _rows(self.weight) if self.share == "none" and u.device.type == "cpu" else None
+        parts = u.split(self._images_at_a_time(u))
+        routed = [self._route(some, self.votes(some, rows), iterations, trace) for some in parts]
+        return routed[0] if len(routed) == 1 else joined(routed)
+
+    def _images_at_a_time(self, u: Tensor) -> int:
+        """As many as have VOTE_BYTES of votes on a CPU; all for code from outside, which may look across the batch."""
+        if ":" in self.routing.routing_name or u.device.type != "cpu" or not u.numel():
+            return max(1, len(u))
+        outputs, _, dim = self.weight.shape[1:]
+        return max(1, VOTE_BYTES // (u.shape[1] * outputs * dim * u.element_size()))
 
     def _route(self, u: Tensor, votes: Tensor, iterations: int | None, trace: bool) -> Routed:
         return self.routing(
