@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import whole_file, write_json
 from capsbench.provenance import PACKAGE, git_state, tree
 
@@ -57,8 +57,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "capsbench-pack"
         root.mkdir()
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x"], cwd=root, input=archive, check=True)
+        code = subprocess.run(["git", "archive", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x"], cwd=root, input=code, check=True)
         data = root / "data" / TORCHVISION["mnist"] / "raw"
         data.mkdir(parents=True)
         assert source.folder is not None
@@ -70,15 +70,17 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         (root / "run.sh").write_text(RUN % " ".join(inside))
         (root / "run.sh").chmod(0o755)
         write_json(root / "PACKED.json", {"commit": state["commit"], "files": tree(root)})
-        size = _write(root, to)
+        archive = Path(name) / to.name
+        size = _write(root, archive)
         if size > MEGABYTES:
-            to.unlink()
             large = sorted((root / "site").iterdir(), key=_size, reverse=True)[:4]
             raise CapsbenchError(
                 f"The archive would have {size:.0f} MB, more than {MEGABYTES}; largest: "
                 f"{', '.join(path.name for path in large)}. Name with --have what the machine has already, "
                 "or end --to in .tar.xz."
             )
+        with whole_file(to) as temporary:  # only now: an earlier archive stays where this one may not be
+            shutil.copyfile(archive, temporary)
     console.print(f"{to}: {size:.0f} MB. There: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
 
 
@@ -147,10 +149,10 @@ def _fetch(names: list[str], site: Path, python: str) -> None:
             systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
             command = [sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ResourceError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
     for tests in [path for path in site.rglob("tests") if path.is_dir()]:
         shutil.rmtree(tests, ignore_errors=True)  # a third of some packages
-    if done.returncode:
-        raise CapsbenchError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
 
 
 def _inside(plan: Path) -> str:
@@ -160,10 +162,10 @@ def _inside(plan: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
-def _write(folder: Path, to: Path, kept: object = None) -> float:
+def _write(folder: Path, to: Path, kept: Callable[[tarfile.TarInfo], tarfile.TarInfo | None] | None = None) -> float:
     """Write `folder` under its own name, gzip or (.xz) xz; megabytes."""
     with whole_file(to) as temporary, tarfile.open(temporary, "w:xz" if to.suffix == ".xz" else "w:gz") as out:
-        out.add(folder, folder.name, filter=kept)  # type: ignore[arg-type]
+        out.add(folder, folder.name, filter=kept)
     return to.stat().st_size / 1e6
 
 

@@ -32,7 +32,6 @@ class Deadline:
 
     def __init__(self, minutes: float | None) -> None:
         self.end = None if minutes is None else time.monotonic() + 60 * minutes
-        self._training = False
 
     @property
     def over(self) -> bool:

@@ -15,7 +15,7 @@ from capsbench.evaluation.predict import predict
 from capsbench.files import read_json
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
-from capsbench.training.checkpoint import read_tensors, write_tensors
+from capsbench.training.checkpoint import Checkpoint, read_tensors, write_tensors
 
 KIND = "capsbench weights 1"
 
@@ -46,7 +46,7 @@ def publish(run: Path, path: Path, digits: Digits, data_digest: str, device: tor
     config = manifest["config"]
     if manifest["digests"]["data"] != data_digest:
         raise CapsbenchError(f"{run} was trained on other data than these; name its own with CAPSBENCH_DATA.")
-    stored = {name: value.to(torch.bfloat16) for name, value in _tensors(run / "weights.safetensors").items()}
+    stored = {name: value.to(torch.bfloat16) for name, value in _whole(run / "weights.safetensors").tensors.items()}
     size = config["task"]["image"][0]
     correct, count = _correct(_model(config["variant"], size, stored, device), config["variant"], digits)
     meta = {
@@ -84,16 +84,15 @@ def score(path: Path, digits: Digits, device: torch.device) -> tuple[int, int]:
 
 
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    tensors = _tensors(path)
-    meta = read_tensors(path).meta
+    tensors, meta = _whole(path)
     if meta.get("kind") != KIND:
         raise DataError(f"{path} is no file of `capsbench weights`; a run's own weights are evaluated with its plan.")
     return tensors, meta
 
 
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
+def _whole(path: Path) -> Checkpoint:
     try:
-        return read_tensors(path).tensors
+        return read_tensors(path)
     except FileNotFoundError:
         raise DataError(f"{path} is not there.") from None
     except ValueError as error:
