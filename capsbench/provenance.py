@@ -184,6 +184,11 @@ def git_state() -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @functools.cache
 def machine() -> dict[str, Any]:
     """Processor, cores, memory and GPU of this machine. No host name: it says nothing about a number."""
@@ -200,7 +205,7 @@ def machine() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     return {
         "processor": processor,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "gpu": gpu,
         "driver": driver,
         "cuda": torch.version.cuda if torch is not None and gpu else None,

@@ -1,4 +1,4 @@
-"""What a call computes and moves, counted and not timed: FLOPs, and bytes that its operations read and write."""
+"""What a call moves, counted and not timed: the bytes that its operations read and write."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
-
-
-def flops(call: Callable[[], Any]) -> int:
-    """FLOPs of one call by torch's counter: matrix products and convolutions, two a multiply-add."""
-    with FlopCounterMode(display=False) as counter:
-        call()
-    return int(counter.get_total_flops())
 
 
 class _Bytes(TorchDispatchMode):
@@ -34,9 +26,9 @@ class _Bytes(TorchDispatchMode):
 
 
 def moved_bytes(call: Callable[[], Any]) -> int:
-    """Bytes that the operations of one call read and write, each as if nothing stayed in a cache.
+    """Bytes that the operations of one call read and write, as if nothing stayed in a cache from one to the next.
 
-    An upper bound of the traffic with memory, and so a lower bound of FLOPs a byte.
+    What an operation does inside (a convolution that lays its input out anew) is not seen.
     """
     with _Bytes() as counter:
         call()

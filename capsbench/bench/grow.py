@@ -11,13 +11,14 @@ from capsbench.bench.measure import Contender, Say, race
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, random_batch
 from capsbench.data.batch import Batch
+from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model
-from capsbench.plan.variants import Spec
+from capsbench.plan.variants import CapsNetSpec, Spec
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
-SIZES = {22: 288, 28: 1152, 36: 3200, 40: 4608}  # pixels: input capsules of the paper's CapsNet
+PIXELS = (22, 28, 36, 40)  # 288, 1152, 3200 and 4608 input capsules of the paper's CapsNet
 
 
 class _Again:
@@ -36,13 +37,16 @@ def grow(
     """Training steps of a variant and of the plain CapsNet at every batch up to `largest`, and at every image size.
 
     Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a step,
-    images a second, bytes that a step holds at most beside the parameters.
+    images a second, bytes that a step holds at most beside the parameters. Raises CapsbenchError for another model.
     """
+    if not isinstance(spec, CapsNetSpec):
+        raise CapsbenchError(f"--grow counts input capsules, which {name} has not; name a CapsNet with --variant.")
     found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": []}
     for images in (n for n in BATCHES if n <= largest):
         found["batch"] += _rows(name, spec, 28, images, images, rounds, device)
         say(f"batch {images}")
-    for pixels, inputs in SIZES.items():
+    for pixels in PIXELS:
+        inputs = spec.primary_types * ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
         found["inputs"] += _rows(name, spec, pixels, batch, inputs, rounds, device)
         say(f"{inputs} input capsules")
     return found

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from capsbench.bench.count import flops, moved_bytes
+from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, Say, copy, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
+from capsbench.models.flops import flops
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.run import make_stream

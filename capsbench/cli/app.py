@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from capsbench.cli.log import log_to
 from capsbench.errors import CapsbenchError, PlanError, nearest
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import Cell, House, config_folder, load_variants
+from capsbench.provenance import cores
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False, soft_wrap=True)
@@ -297,14 +297,13 @@ def bench(
 
     house = House.load(path or config_folder() / "paper.yaml")
     cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, task, name)]
-    cores = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run_bench(
         house,
         cells,
         batch=batch,
         rounds=rounds,
         device=device,
-        threads=cores,
+        threads=threads or cores(),
         largest=largest,
         json=json,
         figures=figures,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rich.console import Console
 
 from capsbench.data.source import DataSource, find_source, source_digest, verify
 from capsbench.errors import DataError
+from capsbench.provenance import cores
 
 
 def publish_weights(console: Console, run: Path, to: Path, device: str | None) -> None:
@@ -18,7 +18,7 @@ def publish_weights(console: Console, run: Path, to: Path, device: str | None) -
     from capsbench.training import device as devices
 
     source = _source(published_run(run)["dataset"]["name"])
-    devices.set_up(_cores())
+    devices.set_up(cores())
     with devices.device(device) as chosen:
         meta = publish(run, to, load_digits(source, chosen), source_digest(source), chosen)
     console.print(
@@ -39,7 +39,7 @@ def evaluate_weights(console: Console, path: Path, device: str | None) -> bool:
     source = _source(meta["dataset"]["name"])
     if source_digest(source) != meta["data_digest"]:
         raise DataError(f"{path} was scored on other data than the {source.badge} found here ({source.origin}).")
-    devices.set_up(_cores())
+    devices.set_up(cores())
     with devices.device(device) as chosen:
         correct, images = score(path, load_digits(source, chosen), chosen)
     run = meta["run"]
@@ -56,10 +56,6 @@ def _source(name: str) -> DataSource:
     source = find_source(name)
     verify(source)
     return source
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _error(correct: int, images: int) -> str:

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.data.batch import Batch
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
+from capsbench.models.flops import flops
 from capsbench.models.trial import build_and_try
 from capsbench.plan import Cell, House
 from capsbench.plan.done import cost_digest, cost_keys
@@ -143,20 +143,15 @@ class _Clock:
 
 def _flops(one: Measured, batch: int) -> dict[str, int]:
     """FLOPs an image by torch's counter: matrix products and convolutions, two a multiply-add."""
-    counted = {}
     one.model.eval()
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        one.model(one.batch.images)
-    counted["inference"] = counter.get_total_flops() // batch
+    with torch.inference_mode():
+        inference = flops(lambda: one.model(one.batch.images))
     one.model.train()
-    with FlopCounterMode(display=False) as counter:
-        loss = one.step.losses(one.batch)[0]
-    counted["forward"] = counter.get_total_flops() // batch
-    with FlopCounterMode(display=False) as counter:
-        loss.backward()
-    counted["backward"] = counter.get_total_flops() // batch
+    losses: list[torch.Tensor] = []
+    forward = flops(lambda: losses.append(one.step.losses(one.batch)[0]))
+    backward = flops(losses[0].backward)
     one.model.zero_grad(set_to_none=True)
-    return counted
+    return {"inference": inference // batch, "forward": forward // batch, "backward": backward // batch}
 
 
 def _peak_bytes(one: Measured, device: torch.device) -> int:

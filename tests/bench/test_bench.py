@@ -10,14 +10,16 @@ import torch
 from typer.testing import CliRunner
 
 from capsbench.bench import grow
-from capsbench.bench.count import flops, moved_bytes
+from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
 from capsbench.bench.run import bench
 from capsbench.cli.app import app
 from capsbench.data.batch import Batch
+from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
+from capsbench.models.flops import flops
 from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
 from capsbench.training.step import Step
@@ -100,7 +102,7 @@ def test_what_moves_and_what_is_held_is_counted() -> None:
 
 def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grow, "BATCHES", (2, 4, 8))
-    monkeypatch.setattr(grow, "SIZES", {22: 288})
+    monkeypatch.setattr(grow, "PIXELS", (22, 28))
     path = tmp_path / "plan.yaml"
     path.write_text(
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
@@ -110,8 +112,10 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     spec = load_variants()["capsnet-r3-recon"].scaled(0.125)
     result["growth"] = grow.grow("capsnet-r3-recon", spec, 2, 4, 2, torch.device("cpu"), lambda _: None)
     sizes = {what: sorted({row["size"] for row in rows}) for what, rows in result["growth"].items()}
-    assert sizes == {"batch": [2, 4], "inputs": [288]}
+    assert sizes == {"batch": [2, 4], "inputs": [4 * 9, 4 * 36]}
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
+    with pytest.raises(CapsbenchError, match="cnn has not"):
+        grow.grow("cnn", load_variants()["cnn"], 2, 4, 2, torch.device("cpu"), lambda _: None)
     drawn = draw_speed(result, tmp_path / "figures")
     assert [figure.name for figure in drawn] == ["roofline.png", "growth.png"]
     assert all(figure.stat().st_size > 10_000 for figure in drawn)
