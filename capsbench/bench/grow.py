@@ -14,7 +14,8 @@ from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model
-from capsbench.plan.variants import CapsNetSpec, Spec
+from capsbench.plan import Cell, House
+from capsbench.plan.variants import CapsNetSpec
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
@@ -31,34 +32,40 @@ class _Again:
         return self.only
 
 
+def has_capsules(cell: Cell) -> CapsNetSpec:
+    """The spec of a cell whose input capsules can be counted. Raises CapsbenchError for another model."""
+    if not isinstance(cell.spec, CapsNetSpec):
+        raise CapsbenchError(f"--grow counts input capsules, which {cell.variant} has not; name a CapsNet first.")
+    return cell.spec
+
+
 def grow(
-    name: str, spec: Spec, batch: int, largest: int, rounds: int, device: torch.device, say: Say
+    house: House, cell: Cell, batch: int, largest: int, rounds: int, device: torch.device, say: Say
 ) -> dict[str, list[dict[str, Any]]]:
-    """Training steps of a variant and of the plain CapsNet at every batch up to `largest`, and at every image size.
+    """Training steps of a cell and of the plain CapsNet at every batch up to `largest`, and at every image size.
 
     Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a step,
-    images a second, bytes that a step holds at most beside the parameters. Raises CapsbenchError for another model.
+    images a second, bytes that a step holds at most beside the parameters. Raises as `has_capsules` does.
     """
-    if not isinstance(spec, CapsNetSpec):
-        raise CapsbenchError(f"--grow counts input capsules, which {name} has not; name a CapsNet with --variant.")
+    spec = has_capsules(cell)
     found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": []}
     for images in (n for n in BATCHES if n <= largest):
-        found["batch"] += _rows(name, spec, 28, images, images, rounds, device)
+        found["batch"] += _rows(house, cell, 28, images, images, rounds, device)
         say(f"batch {images}")
     for pixels in PIXELS:
         inputs = spec.primary_types * ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
-        found["inputs"] += _rows(name, spec, pixels, batch, inputs, rounds, device)
+        found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device)
         say(f"{inputs} input capsules")
     return found
 
 
 def _rows(
-    name: str, spec: Spec, pixels: int, images: int, size: int, rounds: int, device: torch.device
+    house: House, cell: Cell, pixels: int, images: int, size: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
     given = random_batch(pixels, images, device)
     contenders = [
         Contender(PLAIN, "training", "float32", images, PlainStep(PlainCapsNet(pixels).to(device), given)),
-        *(_ours(name, spec, precision, given, device) for precision in ("float32", "bf16")),
+        *(_ours(house, cell, precision, given, device) for precision in ("float32", "bf16")),
     ]
     race(contenders, rounds, device, lambda _: None)
     rows = []
@@ -77,8 +84,10 @@ def _rows(
     return rows
 
 
-def _ours(name: str, spec: Spec, precision: str, given: Batch, device: torch.device) -> Contender:
+def _ours(house: House, cell: Cell, precision: str, given: Batch, device: torch.device) -> Contender:
     torch.manual_seed(0)
-    model = build_model(spec, given.images.shape[-1]).to(device).to(memory_format=torch.channels_last)
-    step = Step(model, spec, _Again(given), 0, precision, 1e-3)  # type: ignore[arg-type]  # it has what a step asks for
-    return Contender(name, "training", precision, len(given.images), lambda: step(0, 1e-3))
+    model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
+    model = model.to(device).to(memory_format=torch.channels_last)
+    only: Any = _Again(given)  # it has what a step asks of its data
+    step = Step(model, cell.spec, only, 0, precision, 1e-3)
+    return Contender(cell.variant, "training", precision, len(given.images), lambda: step(0, 1e-3))

@@ -32,13 +32,15 @@ def run_bench(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     import torch
 
-    from capsbench.bench.grow import grow
+    from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.run import bench
     from capsbench.training.device import device as hold
     from capsbench.training.device import set_up
 
     if not cells:
         raise CapsbenchError(f"{house.path} has no variant to time.")
+    if largest is not None:
+        has_capsules(cells[0])  # said now, and not after minutes of timing
 
     def say(said: str) -> None:
         console.print(said, style="dim")
@@ -48,8 +50,8 @@ def run_bench(
         try:
             result = bench(house, cells, batch, rounds, chosen, threads, say)
             if largest is not None:
-                name, spec, images = cells[0].variant, cells[0].spec, batch or cells[0].training.batch
-                result["growth"] = grow(name, spec, images, largest, rounds, chosen, say)
+                images = batch or cells[0].training.batch
+                result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
         except torch.OutOfMemoryError:
             raise ResourceError(
                 f"Out of memory on {chosen} at batch {batch or cells[0].training.batch}; say a smaller --batch."
@@ -78,6 +80,7 @@ def bench_table(result: dict[str, Any]) -> Table:
         f"phase, in this process. Of peak: of a matrix product's rate in this process (TFLOP/s: {rates}). "
         "MB: parameters and what a call holds at most beside them.",
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     for row in result["rows"]:
         seconds, images = row["seconds"], row["batch"]

@@ -108,15 +108,22 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
         "tasks:\n  mnist: {variants: [capsnet-r3-recon]}\n"
     )
-    result = bench(House.load(path), House.load(path).cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
-    spec = load_variants()["capsnet-r3-recon"].scaled(0.125)
-    result["growth"] = grow.grow("capsnet-r3-recon", spec, 2, 4, 2, torch.device("cpu"), lambda _: None)
+    house = House.load(path)
+    result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
+    result["growth"] = grow.grow(house, house.cells[0], 2, 4, 2, torch.device("cpu"), lambda _: None)
     sizes = {what: sorted({row["size"] for row in rows}) for what, rows in result["growth"].items()}
     assert sizes == {"batch": [2, 4], "inputs": [4 * 9, 4 * 36]}
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
-    with pytest.raises(CapsbenchError, match="cnn has not"):
-        grow.grow("cnn", load_variants()["cnn"], 2, 4, 2, torch.device("cpu"), lambda _: None)
     drawn = draw_speed(result, tmp_path / "figures")
     assert [figure.name for figure in drawn] == ["roofline.png", "growth.png"]
     assert all(figure.stat().st_size > 10_000 for figure in drawn)
     assert all(row["peak_bytes"] > 4 * result["parameters"][row["name"]] for row in result["rows"])
+
+
+def test_growth_of_what_has_no_capsules_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("budget: reduced\nseeds: [0]\ntraining: {steps: 1, batch: 4}\ntasks:\n  mnist: {variants: [cnn]}\n")
+    answer = CliRunner().invoke(app, ["bench", str(path), "--variant", "cnn", "--grow", "32"])
+    assert isinstance(answer.exception, CapsbenchError)
+    assert "which cnn has not" in str(answer.exception)
+    assert answer.output == ""
