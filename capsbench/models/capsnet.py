@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
-from capsbench.models.patches import PatchConv2d
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing.squash import squash
 
@@ -33,8 +33,8 @@ class CapsNet(nn.Module):
         self.spec = spec
         self.image_size = image_size
         types, d = spec.primary_types, spec.primary_dim
-        self.conv1 = PatchConv2d(1, spec.channels, spec.kernel)
-        self.primary = PatchConv2d(spec.channels, types * d, spec.kernel, stride=2)
+        self.conv1 = Convolution(1, spec.channels, spec.kernel)
+        self.primary = Convolution(spec.channels, types * d, spec.kernel, stride=2)
         side = (image_size - 2 * (spec.kernel - 1) - 1) // 2 + 1  # 6
         self.digit_caps = CapsuleLayer(
             types=types, places=side**2, child_dim=d, outputs=CLASSES, dim=spec.dim, options=spec, folder=folder

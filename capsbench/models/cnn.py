@@ -8,9 +8,9 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output, lengths_of, linked
-from capsbench.models.patches import PatchConv2d
 from capsbench.plan.variants import CnnSpec
 
 CLASSES = 10
@@ -40,7 +40,7 @@ class Cnn(nn.Module):
         self.pools = spec.pools or [1] * len(spec.channels)
         strides = spec.strides or [1] * len(spec.channels)
         for width, kernel, stride, pool in zip(spec.channels, spec.kernels, strides, self.pools, strict=True):
-            self.convolutions.append(PatchConv2d(channels, width, kernel, stride, padding=spec.padding))
+            self.convolutions.append(Convolution(channels, width, kernel, stride, padding=spec.padding))
             channels = width
             side = (side if spec.padding == "same" else (side - kernel) // stride + 1) // pool
         widths = [channels * side**2 if spec.head == "dense" else channels, *spec.dense]

@@ -1,4 +1,4 @@
-"""Convolutions on a CPU as matrix products over unfolded patches, where those are faster than the library's own."""
+"""Convolutions on a CPU as matrix products over unfolded patches."""
 
 from __future__ import annotations
 
@@ -6,53 +6,29 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 IMAGES = 8  # unfolded at a time for a weight gradient: their patches stay near the cache
-WIDE = 128  # from so many channels on the product wins (1.5 times in bf16 without AMX, more with it)
 
 
-class PatchConv2d(nn.Conv2d):
-    """nn.Conv2d, with its parameters and its result up to rounding; on a CPU it is computed in another way.
+def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
+    """A convolution of one channel, padded: x [B, H, W], weight [C', 1, k, k] to [B, C', H', W'], channels-last."""
+    tall, wide = weight.shape[2:]
+    patches = x.unfold(1, tall, stride[0]).unfold(2, wide, stride[1]).flatten(3)  # [B, H', W', k*k]
+    return F.linear(patches, weight.flatten(1), bias).permute(0, 3, 1, 2)
 
-    * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
-      channels, reach a third to a sixth of its rate.
-    * At least `WIDE` channels in and out: only the gradient of the weights is such a product.
 
-    Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here
-    has.
-    """
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        if self.dilation != (1, 1) or self.groups != 1:
-            raise ValueError("PatchConv2d is for convolutions without dilation and groups")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] to [B, C', H', W']."""
-        if x.device.type != "cpu":
-            return super().forward(x)
-        if self.in_channels == 1:
-            return self._of_patches(x)
-        if min(self.in_channels, self.out_channels) >= WIDE and self.padding in ((0, 0), "valid"):
-            kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-            bias = None if self.bias is None else self.bias.to(kind)
-            convolved: Tensor = _WeightGradientOfPatches.apply(x.to(kind), self.weight.to(kind), bias, self.stride)
-            return convolved
-        return super().forward(x)
-
-    def _of_patches(self, x: Tensor) -> Tensor:
-        (tall, wide), (down, right) = self.kernel_size, self.stride
-        x = F.pad(x[:, 0], self._reversed_padding_repeated_twice)  # [B, H, W]; `same` and `valid` too
-        patches = x.unfold(1, tall, down).unfold(2, wide, right).flatten(3)  # [B, H', W', k*k]
-        return F.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)  # channels-last
+def with_weight_gradient_of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
+    """The library's convolution, no padding: x [B, C, H, W], weight [C', C, k, k]; its weight gradient is ours."""
+    convolved: Tensor = _WeightGradientOfPatches.apply(x, weight, bias, stride)
+    return convolved
 
 
 class _WeightGradientOfPatches(torch.autograd.Function):
     """A convolution whose weight gradient is gradients^T @ patches, a few images at a time."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.stride, ctx.has_bias = stride, bias is not None
         return F.conv2d(x, weight, bias, stride)
@@ -72,7 +48,7 @@ class _WeightGradientOfPatches(torch.autograd.Function):
         return of_x, of_weight, of_bias, None
 
 
-def _weight_gradient(x: Tensor, g: Tensor, weight: Tensor, stride: tuple[int, int]) -> Tensor:
+def _weight_gradient(x: Tensor, g: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
     """Gradient of the weights [C', C, k, k]; the sum over the batch is kept in float32 or better."""
     outputs, channels, tall, wide = weight.shape
     total = weight.new_zeros(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +29,18 @@ def set_up(threads: int = 1) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.set_num_threads(threads)
+    _keep_memory()
+
+
+def _keep_memory() -> None:
+    """Have the C library keep what is freed for the next step: given back, every page is mapped and cleared anew.
+
+    That took 4 to 15 % of a CPU step. Elsewhere than under glibc nothing changes.
+    """
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):
+        library.mallopt(-4, 0)  # type: ignore[union-attr]  # M_MMAP_MAX: no mapping of its own for a large tensor
+        library.mallopt(-1, 2**31 - 1)  # type: ignore[union-attr]  # M_TRIM_THRESHOLD: the heap never shrinks
 
 
 @contextlib.contextmanager

@@ -1,0 +1,66 @@
+"""The models' convolutions: torch's, computed in faster ways on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from capsbench.models.patches import of_patches, with_weight_gradient_of_patches
+from capsbench.models.spectral import by_frequencies
+
+# From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`).
+WIDE = 128
+WIDE_IN_TRAINING = 64  # for frequencies, whose gain is in the backward pass
+IMAGES = 8  # of a batch: with fewer, the transform of the weights costs more than frequencies save
+
+
+class Convolution(nn.Conv2d):
+    """nn.Conv2d, with its parameters and its result up to rounding; on a CPU it is computed in another way.
+
+    * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
+      channels, reach a third to a sixth of its rate.
+    * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in a third of the time and with
+      smaller errors.
+    * Many channels, bf16: only the gradient of the weights is a product of patches.
+
+    Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here
+    has.
+    """
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        if self.dilation != (1, 1) or self.groups != 1:
+            raise ValueError("Convolution is for convolutions without dilation and groups")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] to [B, C', H', W']."""
+        if x.device.type != "cpu":
+            return super().forward(x)
+        if self.in_channels == 1:
+            return of_patches(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
+        if torch.is_autocast_enabled("cpu"):
+            return self._in_bf16(x)
+        if self._frequencies_pay(x):
+            y = by_frequencies(self._padded(x), self.weight, self.stride[0])
+            return y if self.bias is None else y + self.bias.view(-1, 1, 1)
+        return super().forward(x)
+
+    def _in_bf16(self, x: Tensor) -> Tensor:
+        if min(self.in_channels, self.out_channels) < WIDE or self.padding not in ((0, 0), "valid"):
+            return super().forward(x)
+        kind = torch.get_autocast_dtype("cpu")
+        bias = None if self.bias is None else self.bias.to(kind)
+        return with_weight_gradient_of_patches(x.to(kind), self.weight.to(kind), bias, self.stride)
+
+    def _frequencies_pay(self, x: Tensor) -> bool:
+        (tall, wide), (down, across) = self.kernel_size, self.stride
+        least = WIDE_IN_TRAINING if torch.is_grad_enabled() else WIDE
+        many = min(self.in_channels, self.out_channels) >= least and len(x) >= IMAGES
+        return many and tall == wide >= 5 and down == across <= 2 and x.dtype == torch.float32
+
+    def _padded(self, x: Tensor) -> Tensor:
+        pads = self._reversed_padding_repeated_twice  # of `same` and `valid` too
+        return F.pad(x, pads) if any(pads) else x
