@@ -20,7 +20,8 @@ class _Bytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
-            tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
+            given = {word: value for word, value in (kwargs or {}).items() if word != "out"}  # it is returned too
+            tensors = [t for t in tree_leaves((args, given, out)) if isinstance(t, Tensor)]
             self.moved += sum(t.numel() * t.element_size() for t in tensors)
         return out
 

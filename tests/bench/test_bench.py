@@ -93,9 +93,10 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
 
 
 def test_what_moves_and_what_is_held_is_counted() -> None:
-    a = torch.ones(100, 100)
+    a, b = torch.ones(100, 100), torch.empty(100, 100)
     assert moved_bytes(lambda: a @ a) == 3 * 40_000
     assert moved_bytes(lambda: a.t()) == 0  # a view
+    assert moved_bytes(lambda: torch.mm(a, a, out=b)) == 3 * 40_000  # what it writes to is counted once
     assert flops(lambda: a @ a) == 2 * 100**3
     assert 80_000 <= peak_bytes(lambda: (a + 1) * 2, torch.device("cpu")) < 160_000
 
