@@ -14,19 +14,19 @@ import torch
 from capsbench.training.device import set_up
 if "kept" in sys.argv:
     set_up(1)
-torch.ones(25_000_000)  # 100 MB, freed at once
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-torch.ones(25_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+for _ in range(10):
+    torch.ones(25_000_000)  # 100 MB, freed at once
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.getpagesize() / 1e8)
 """
 
 
-def new_pages(*words: str) -> int:
-    """Pages that the second of two equal allocations had to be given."""
-    return int(subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, check=True).stdout)
+def given(*words: str) -> float:
+    """How often the memory of one allocation was given by the system in the course of ten."""
+    return float(subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, check=True).stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="nothing is asked of another C library")
 def test_freed_memory_is_taken_again() -> None:
-    assert new_pages("kept") < 1000
-    assert new_pages() > 10_000  # as it is without: 4 KB each
+    assert given("kept") < 5  # once or twice, as the heap comes to lie
+    assert given() > 9
