@@ -91,6 +91,6 @@ def bench_table(result: dict[str, Any]) -> Table:
             "" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:,.1f}",
             "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
             "" if row["fraction_of_product"] is None else f"{100 * row['fraction_of_product']:.0f} %",
-            f"{row['peak_bytes'] / 1e6:,.0f}",
+            "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
         )
     return table

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.models.output import one_hot
 from capsbench.plan.variants import DecoderOptions
 
 
@@ -38,7 +39,7 @@ class Decoder(nn.Module):
         Returns:
             [B, H, W] float32 in (0, 1).
         """
-        chosen = F.one_hot(classes, poses.shape[1]).to(poses.dtype).unsqueeze(2)  # [B, K, 1]
+        chosen = one_hot(classes, poses.shape[1]).to(poses.dtype).unsqueeze(2)  # [B, K, 1]
         masked = poses * chosen  # [B, K, D]
         x = masked.flatten(1) if self.mask == "class" else masked.sum(1)  # [B, K*D] or [B, D]
         for layer in self.layers[:-1]:

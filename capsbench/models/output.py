@@ -21,6 +21,14 @@ class Output(NamedTuple):
     trace: tuple[Pass, ...] | None = None  # one entry a routing pass, on request
 
 
+def one_hot(classes: Tensor, count: int) -> Tensor:
+    """Whether a class is the one: classes [...] int64 in [0, count) to [..., count] bool.
+
+    F.one_hot looks at the values first, which on a CPU waits for them; a class out of range is no error here.
+    """
+    return classes.unsqueeze(-1) == torch.arange(count, device=classes.device)
+
+
 def linked(spec: Spec, logits: Tensor) -> Tensor:
     """A CNN's scores for its loss: ten independent sigmoids where the loss wants lengths in [0, 1), else the logits."""
     return torch.sigmoid(logits) if spec.loss in ("margin", "spread") else logits

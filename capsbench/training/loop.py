@@ -18,6 +18,7 @@ from torch import nn
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_text
 from capsbench.plan.schema import Training
+from capsbench.training.capture import captured
 from capsbench.training.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, training_tensors
 from capsbench.training.schedule import rate_at
 from capsbench.training.step import PARTS, Step
@@ -107,6 +108,7 @@ class Loop:
         self.curve: list[dict[str, float]] = []
         self.seconds_before = 0.0
         self.resumed = 0
+        self.captured = False  # whether the steps are one CUDA graph
 
     def resume(self, checkpoint: Checkpoint | None) -> int:
         """Take up a checkpoint; returns the number of steps already done."""
@@ -139,13 +141,15 @@ class Loop:
         done = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
         if done == 0 and self.probe and self.probe.due(0, self.steps):
             self._measure(0)
+        advance = captured(self.step, done, self.say) if done < self.steps else self.step
+        self.captured = advance is not self.step
         first, since = done, int(self.history[-1]["step"]) if self.history else 0
         started = saved = read = time.perf_counter()
         interval = checkpoint_seconds()
         aside = 0.0  # seconds of probes since the last reading: not training
         with StopSignal() as stop:
             while done < self.steps:
-                self.step(done, rate_at(done, self.steps, self.training), done / self.steps)
+                advance(done, rate_at(done, self.steps, self.training), done / self.steps)
                 done += 1
                 loss = None
                 if done % self.every == 0 or done == self.steps:

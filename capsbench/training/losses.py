@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from capsbench.models.output import one_hot
 from capsbench.plan.variants import DecoderOptions, Spec
 
 # Beside the margin loss summed over classes. `official`: the authors' code halves that loss and averages it over the
@@ -31,11 +32,11 @@ def margin_loss(
     return (present + absent).sum(1)
 
 
-def spread_loss(activations: Tensor, targets: Tensor, margin: float) -> Tensor:
+def spread_loss(activations: Tensor, targets: Tensor, margin: float | Tensor) -> Tensor:
     """Hinton, Sabour and Frosst 2018, equation 3: sum over absent classes i of max(0, m - (a_t - a_i))^2.
 
     Args:
-        activations: [B, K] float, a_k in [0, 1]; targets: [B, K] multi-hot; margin: m.
+        activations: [B, K] float, a_k in [0, 1]; targets: [B, K] multi-hot; margin: m, a number or a tensor [].
 
     Returns:
         [B]. With two digits in the image the terms of both are added (the paper has one).
@@ -46,7 +47,7 @@ def spread_loss(activations: Tensor, targets: Tensor, margin: float) -> Tensor:
     return (counts * F.relu(margin - gap).square()).sum((1, 2))
 
 
-def spread_margin(progress: float) -> float:
+def spread_margin(progress: float | Tensor) -> float | Tensor:
     """The margin m of the spread loss when the share `progress` in [0, 1] of training is done: 0.2 to 0.9, linearly.
 
     The paper (section 3.1) gives both ends and says that it grows linearly, not over how many steps.
@@ -66,10 +67,10 @@ def reconstruction_weight(spec: Spec) -> float:
 
 def multi_hot(labels: Tensor, classes: int = 10) -> Tensor:
     """T_k of labels [B, n] int64: [B, classes] float32, 1 for every digit that is there."""
-    return F.one_hot(labels, classes).amax(1).float()
+    return one_hot(labels, classes).any(1).float()
 
 
-def classification_loss(spec: Spec, scores: Tensor, labels: Tensor, progress: float = 1.0) -> Tensor:
+def classification_loss(spec: Spec, scores: Tensor, labels: Tensor, progress: float | Tensor = 1.0) -> Tensor:
     """The variant's loss on its scores [B, K] for labels [B, n] int64: [B].
 
     `nll` takes probabilities as scores, margin and spread loss lengths or activations, the cross entropies logits.

@@ -166,6 +166,8 @@ def train_run(
     except Diverged as diverged:
         status, reason = "failed", str(diverged)
         loop.seconds_before += time.perf_counter() - clock
+    if setting.device.type == "cuda":
+        resolved["captured"] = loop.captured
     write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": digests["run"]})
     manifest = {
         "schema": 1,

@@ -22,6 +22,22 @@ def torch_seed(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")
 
 
+def adam(model: nn.Module, rate: float, on_device: bool) -> torch.optim.Adam:
+    """The optimiser of a run; eps is TensorFlow's default, as are the betas (section 4: "Adam with its TensorFlow
+    default parameters").
+
+    on_device: the rate lies in a tensor beside the weights, in float32, as a captured step reads it. Else it is a
+    number, in double precision, which a CPU's bits hang on.
+    """
+    optimiser = torch.optim.Adam(
+        model.parameters(), lr=rate, betas=(0.9, 0.999), eps=1e-8, fused=True, capturable=on_device
+    )
+    if on_device:
+        for group in optimiser.param_groups:
+            group["lr"] = torch.full((), rate, dtype=torch.float32, device=group["params"][0].device)
+    return optimiser
+
+
 class Step:
     """The step of one run.
 
@@ -32,15 +48,16 @@ class Step:
 
     def __init__(self, model: nn.Module, spec: Spec, stream: Stream, seed: int, precision: str, rate: float) -> None:
         self.model, self.spec, self.stream, self.seed, self.precision = model, spec, stream, seed, precision
-        # eps is TensorFlow's default, as are the betas (section 4: "Adam with its TensorFlow default parameters")
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
         self.device = next(model.parameters()).device
+        self.optimiser = adam(model, rate, on_device=self.device.type == "cuda")
+        self.progress = torch.ones((), dtype=torch.float64, device=self.device)  # as exact as Python's own numbers
         self.sums = torch.zeros(len(PARTS), device=self.device)  # of each part of the loss since the last reading
 
-    def losses(self, batch: Batch, progress: float = 1.0) -> Tensor:
+    def losses(self, batch: Batch, progress: float | Tensor = 1.0) -> Tensor:
         """Total, classification and reconstruction loss [3], each the mean over the batch.
 
-        `progress` is the share of training that is done, for a loss that changes along it.
+        `progress` is the share of training that is done (a number or a float64 tensor []), for a loss that changes
+        along it.
         """
         low = self.precision == "bf16"
         weight = reconstruction_weight(self.spec)
@@ -56,12 +73,24 @@ class Step:
 
     def __call__(self, step: int, rate: float, progress: float = 1.0) -> None:
         """Train on the batch of `step` (counted from 0) with that learning rate, `progress` as in `losses`."""
+        self.prepare(step, rate, progress)
+        self.train(self.stream.batch(step))
+
+    def prepare(self, step: int, rate: float, progress: float) -> None:
+        """Set all but the batch that changes from step to step: the random seed, the learning rate, the progress."""
         torch.manual_seed(
             torch_seed(self.seed, f"step {step}")
         )  # dropout is a function of (seed, step): nothing to carry over a restart
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        losses = self.losses(self.stream.batch(step), progress)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self.progress.fill_(progress)
+
+    def train(self, batch: Batch) -> None:
+        """Train on a batch. Python decides nothing here that changes from step to step, so this can be captured."""
+        losses = self.losses(batch, self.progress)
         self.optimiser.zero_grad()
         losses[0].backward()
         self.optimiser.step()

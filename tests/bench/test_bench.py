@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
 from capsbench.bench.run import bench
 from capsbench.cli.app import app
+from capsbench.cli.bench import bench_table
 from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
@@ -22,6 +24,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
 from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
+from capsbench.training.capture import proven
 from capsbench.training.step import Step
 
 
@@ -90,6 +93,31 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     wrong = CliRunner().invoke(app, ["bench", str(path), "--variant", "capsnet-r9"])
     assert wrong.exit_code != 0
+
+
+def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtOnce:
+        """Records nothing: it does the work each time."""
+
+        def record(self, work: Callable[[], None]) -> None:
+            self.replay = work
+
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
+        "tasks:\n  mnist: {variants: [capsnet-r1]}\n"
+    )
+    monkeypatch.setattr("capsbench.bench.run.captured", lambda *given: proven(*given, AtOnce))
+    house = House.load(path)
+    result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
+    rows = {(row["name"], row["precision"]): row for row in result["rows"] if row["phase"] == "training"}
+    for precision in ("float32", "bf16"):
+        eager, fast = rows["capsnet-r1", precision], rows["capsnet-r1, captured", precision]
+        assert fast["flops"] == eager["flops"]
+        assert fast["moved_bytes"] is fast["peak_bytes"] is None
+        assert len(fast["seconds"]["all"]) == 2
+    assert bench_table(result).row_count == len(result["rows"])
+    draw_speed(result, tmp_path / "figures")
 
 
 def test_what_moves_and_what_is_held_is_counted() -> None:

@@ -1,4 +1,4 @@
-"""On a CUDA GPU: taken unasked, the same bits twice for every kind of model, stopped and gone on with."""
+"""On a CUDA GPU: taken unasked, the same bits twice for every kind of model, stopped and resumed; captured steps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import json
 import signal
 
 import pytest
+import torch
+from small_steps import VARIANTS, go_on, small_step, tasks_of
+from small_steps import bits as small_bits
 
+from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.checkpoint import read_tensors, tensor_digest
+from capsbench.training.device import set_up
 
 pytestmark = pytest.mark.cuda
 
 
 def bits(folder) -> str:
     return tensor_digest(read_tensors(folder / "weights.safetensors").tensors)
+
+
+def fail(said: str) -> None:
+    raise AssertionError(said)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -42,3 +51,77 @@ def test_killed_on_a_gpu_and_gone_on_with_ends_in_the_same_bits(tiny) -> None:
     process.wait()
     assert tiny.run("stopped", "train", plan, "--seed", 0)[0] == 0
     assert bits(folder) == bits(tiny.run_folder("straight"))
+
+
+@pytest.mark.parametrize("width", [1 / 32, 1])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(
+    "name",
+    ["capsnet-r3-recon", "capsnet-scaled-distance", "cnn", "cnn-pool", "resnet-flops", "em-matrix", "two-digit-kmeans"],
+)
+def test_a_captured_step_ends_in_the_bits_of_the_eager_one(name: str, precision: str, width: float) -> None:
+    set_up()
+    eager, recorded = (small_step(name, precision=precision, device="cuda", width=width) for _ in range(2))
+    fast = captured(recorded, 0, fail)
+    assert isinstance(fast, CapturedStep)
+    go_on(eager, 0, 25)  # over two epochs' ends
+    go_on(fast, 0, 25)
+    assert small_bits(recorded) == small_bits(eager)
+
+
+@pytest.mark.parametrize(("name", "task"), [(name, task) for name in VARIANTS for task in tasks_of(name)])
+def test_every_variant_is_captured_and_no_step_of_it_waits(name: str, task: str) -> None:
+    set_up()
+    step = small_step(name, task, device="cuda")
+    fast = captured(step, 0, fail)
+    assert isinstance(fast, CapturedStep)
+    step(0, 1e-3)  # what is set up in a first step may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        go_on(step, 1, 25)
+        go_on(fast, 1, 25)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_recording_that_broke_off_leaves_dropout_and_all_else_as_it_was() -> None:
+    set_up()
+    harmed, other = small_step("cnn", device="cuda"), small_step("cnn", device="cuda")
+    hook = harmed.model.dense[-1].register_forward_hook(lambda module, given, made: (made.sum().item(), None)[1])  # type: ignore[union-attr,index]
+    said: list[str] = []
+    assert captured(harmed, 0, said.append) is harmed
+    assert len(said) == 1
+    assert said[0].startswith("The training step is not captured (")
+    hook.remove()
+    go_on(harmed, 0, 5)
+    go_on(other, 0, 5)
+    assert small_bits(harmed) == small_bits(other)
+    assert isinstance(captured(harmed, 5, fail), CapturedStep)
+
+
+def test_a_step_that_reads_a_number_of_python_s_is_found_out() -> None:
+    set_up()
+    step = small_step("cnn", device="cuda")
+    calls: list[int] = []
+
+    def scaled(module, given, made):
+        calls.append(0)
+        return made * (1 + len(calls) / 1000)
+
+    step.model.dense[-1].register_forward_hook(scaled)  # type: ignore[union-attr,index]
+    said: list[str] = []
+    assert captured(step, 0, said.append) is step
+    assert "it ended in other bits than the eager step" in said[0]
+
+
+def test_a_run_says_in_its_manifest_that_it_was_captured_and_has_the_bits_of_one_that_was_not(tiny) -> None:
+    plan = tiny.plan("cnn", steps=50)
+    found = {}
+    for word in ("on", "off"):
+        code, said = tiny.run(word, "train", plan, "--seed", 0, CAPSBENCH_CAPTURE=word)
+        assert code == 0, said
+        folder = tiny.run_folder(word, "cnn")
+        found[word] = bits(folder)
+        resolved = json.loads((folder / "manifest.json").read_text())["resolved"]
+        assert resolved["captured"] is (word == "on")
+    assert found["on"] == found["off"]

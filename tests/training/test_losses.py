@@ -75,6 +75,21 @@ def test_the_spread_loss_s_margin_grows_along_training_and_no_other_loss_does() 
     )
 
 
+def test_progress_in_a_tensor_gives_the_bits_of_the_number() -> None:
+    em, scores, labels = load_variants()["em-matrix"], torch.rand(64, 10), torch.randint(0, 10, (64, 1))
+    for step in range(300):
+        number = step / 300
+        tensor = torch.ones((), dtype=torch.float64).fill_(number)
+        given, expected = (classification_loss(em, scores, labels, progress) for progress in (tensor, number))
+        assert given.dtype == expected.dtype
+        assert torch.equal(given, expected)
+
+
+def test_a_target_is_torch_s_one_hot() -> None:
+    labels = torch.arange(10)[:, None]
+    assert torch.equal(multi_hot(labels), torch.nn.functional.one_hot(labels[:, 0], 10).float())
+
+
 def test_negative_log_likelihood_by_hand() -> None:
     spec = load_variants()["capsnet-self-routing"]
     scores = torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.1, 0.9]])
