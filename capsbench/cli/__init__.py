@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 
 from capsbench.errors import CapsbenchError, ResourceError
@@ -11,9 +12,14 @@ from capsbench.errors import CapsbenchError, ResourceError
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
 DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
+# Objects that come before Python looks for garbage. Its default, 700, costs a tenth of a start with torch for nothing:
+# importing makes many objects and hardly any garbage.
+SELDOM = 10_000
+
 
 def main() -> None:
     """Run the command line; never shows a traceback for a CapsbenchError or for Ctrl-C."""
+    gc.set_threshold(SELDOM)
     from capsbench.cli.travel import app  # it has all commands: its own and those of capsbench.cli.app
 
     try:

@@ -126,13 +126,15 @@ def train(
     device: Device = None,
     threads: Threads = 1,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events beside each run's history.")] = False,
+    evaluate: Annotated[bool, typer.Option("--evaluate", help="Evaluate what was trained too, at once.")] = False,
     done: Done = None,
 ) -> None:
     """Train a plan's runs; those that are done are left alone, those that were stopped go on."""
     from capsbench.cli.stages import train_cells
 
     house, source = open_house(path)
-    train_cells(console, house, source, _chosen(house, task, variant, seed), seed, device, threads, tensorboard, done)
+    cells = _chosen(house, task, variant, seed)
+    train_cells(console, house, source, cells, seed, device, threads, tensorboard, done, evaluate)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,11 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
+from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
+
+if TYPE_CHECKING:
+    import torch
+
+    from capsbench.data.digits import Digits
 
 LINE_SECONDS = 20.0  # between lines where there is no terminal to draw a bar on
 
@@ -47,8 +53,12 @@ def train_cells(
     threads: int,
     tensorboard: bool,
     done: Path | None,
+    evaluate: bool = False,
 ) -> None:
-    """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`."""
+    """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`.
+
+    `evaluate`: what was trained here is evaluated before, by this process, which has the data and torch in memory.
+    """
     dataset = dataset_record(source)
     manifests: list[dict[str, Any]] = []
     waiting = []
@@ -65,7 +75,7 @@ def train_cells(
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
-        manifests += _train(console, house, source, dataset, waiting, device, threads, tensorboard)
+        manifests += _train(console, house, source, dataset, waiting, device, threads, tensorboard, evaluate)
     for manifest in manifests:
         if manifest["status"] == "failed":
             run = manifest["run"]
@@ -85,6 +95,7 @@ def _train(
     device: str | None,
     threads: int,
     tensorboard: bool,
+    evaluate: bool,
 ) -> list[dict[str, Any]]:
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
@@ -123,6 +134,10 @@ def _train(
                 f"in {manifest['seconds']:.0f} s "
                 f"({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
             )
+        if evaluate:
+            devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
+            trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
+            _evaluate(console, house, _not_evaluated(console, house, trained), digits, chosen)
     return manifests
 
 
@@ -198,33 +213,49 @@ def evaluate_cells(
                     f"{cell.label} seed {s} is not trained with this plan, source and data; "
                     f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
                 )
-            if manifest["status"] == "done":
-                waiting.append((cell, s, manifest))
+            waiting.append((cell, s, manifest))
             said.append({**manifest["run"], "status": manifest["status"]})
-    from capsbench.evaluation.done import evaluation_digest, is_evaluated
-
-    todo = []
-    for cell, s, manifest in waiting:
-        digest = evaluation_digest(cell, manifest)
-        if is_evaluated(house.run_folder(cell, s), cell, digest):
-            console.print(f"{cell.label} seed {s}: evaluated already")
-        else:
-            todo.append((cell, s, manifest, digest))
-    if todo:
+    if todo := _not_evaluated(console, house, waiting):
         from capsbench.data.digits import load_digits
-        from capsbench.evaluation.run import evaluate_run
         from capsbench.training import device as devices
 
         devices.set_up(threads)
         with devices.device(device) as chosen:
-            digits = load_digits(source, chosen)
-            for cell, s, manifest, digest in todo:
-                with sole(house.run_folder(cell, s), console.print):
-                    conditions = evaluate_run(house, cell, s, manifest, digest, digits, chosen)
-                for condition in conditions:
-                    console.print(f"{cell.label} seed {s}, {condition.summary()}")
+            _evaluate(console, house, todo, load_digits(source, chosen), chosen)
     if done:
         write_json(done, said)
+
+
+def _not_evaluated(
+    console: Console, house: House, trained: list[tuple[Cell, int, dict[str, Any]]]
+) -> list[tuple[Cell, int, dict[str, Any], str]]:
+    """Those of `trained` that lack metrics of this evaluation, with its digest; a failed run has none to have."""
+    todo = []
+    for cell, seed, manifest in trained:
+        digest = evaluation_digest(cell, manifest)
+        if manifest["status"] != "done":
+            continue
+        if is_evaluated(house.run_folder(cell, seed), cell, digest):
+            console.print(f"{cell.label} seed {seed}: evaluated already")
+        else:
+            todo.append((cell, seed, manifest, digest))
+    return todo
+
+
+def _evaluate(
+    console: Console,
+    house: House,
+    todo: list[tuple[Cell, int, dict[str, Any], str]],
+    digits: Digits,
+    device: torch.device,
+) -> None:
+    from capsbench.evaluation.run import evaluate_run
+
+    for cell, seed, manifest, digest in todo:
+        with sole(house.run_folder(cell, seed), console.print):
+            conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
+        for condition in conditions:
+            console.print(f"{cell.label} seed {seed}, {condition.summary()}")
 
 
 def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:

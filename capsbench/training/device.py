@@ -22,7 +22,9 @@ BATCH_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID")  # set by SLURM, LSF and
 def set_up(threads: int = 1) -> None:
     """Deterministic algorithms, full float32 (no TF32), and a fixed number of threads: weights differ with it."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    # use_deterministic_algorithms(True) in two parts: it imports Inductor to switch it, a second and a half a process
+    torch.set_deterministic_debug_mode("error")
+    os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # read where something imports Inductor after all
     # no operation here reads memory that it has not written, and filling it costs a CPU step about a tenth
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False

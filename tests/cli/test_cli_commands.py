@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -117,6 +118,35 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     assert said.code == 0
     assert (place.results / "report.html").is_file()
     assert (place.results / "tables" / "mnist.csv").is_file()
+
+
+def test_train_that_evaluates_leaves_what_both_commands_leave(place, tmp_path) -> None:
+    place.plan(variants="[capsnet-r3-recon]")
+    said = place.capsbench("train", "tiny.yaml", "--evaluate")
+    assert said.code == 0, said.text
+    assert re.search(r"mnist/capsnet-r3-recon seed 0, test: error [\d.]+ %", said.out)
+    # the evaluation's own job then ends without torch, which costs more than all else that it does
+    code = "import runpy, sys\ntry:\n    runpy.run_module('capsbench', run_name='__main__')\nfinally:\n"
+    again = place.ask("-c", code + "    print('torch' in sys.modules)", "evaluate", "tiny.yaml")
+    assert again.out.splitlines() == ["mnist/capsnet-r3-recon seed 0: evaluated already", "False"], again.text
+
+    (tmp_path / "apart").mkdir()
+    apart = Place(tmp_path / "apart", REPOSITORY)
+    apart.plan(variants="[capsnet-r3-recon]")
+    for command in ("train", "evaluate"):
+        assert apart.capsbench(command, "tiny.yaml").code == 0
+    at_once, alone = (
+        {path.relative_to(p.root): path for path in p.root.rglob("*") if path.parent.name in ("test", "routing")}
+        for p in (place, apart)
+    )
+    assert at_once.keys() == alone.keys()
+    assert {path.name for path in alone} >= {"metrics.json", "predictions.npz", "perturbations.npz", "iterations.csv"}
+    for name, path in alone.items():
+        if path.name == "metrics.json":
+            one, other = (json.loads(p.read_text()) | {"seconds": 0} for p in (at_once[name], path))
+            assert one == other
+        else:
+            assert at_once[name].read_bytes() == path.read_bytes(), name
 
 
 def test_doctor_finds_nothing_wrong_and_then_what_is(place) -> None:

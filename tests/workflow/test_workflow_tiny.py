@@ -85,6 +85,10 @@ def test_the_terminal_shows_what_is_made_and_not_how(finished) -> None:
     assert "Reason:" not in text
     for task in ("train/mnist/cnn", "evaluate/mnist/cnn", "report", "data"):
         assert (finished.place.results / "logs" / f"{task}.log").read_text()
+    # who trained it had torch and the data in memory and evaluated it too
+    assert "mnist/cnn seed 0, test: error" in (finished.place.results / "logs/train/mnist/cnn.log").read_text()
+    evaluated = (finished.place.results / "logs/evaluate/mnist/cnn.log").read_text()
+    assert evaluated == "mnist/cnn seed 0: evaluated already\n"
 
 
 def test_again_nothing_is_done(done) -> None:

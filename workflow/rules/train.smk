@@ -1,4 +1,5 @@
 # One job trains the seeds of a cell; runs that are done are left alone, stopped ones go on from their checkpoint.
+# It evaluates what it trained while torch and the data are in memory; the job `evaluate` then finds that done.
 rule train:
     input:
         spec=RESULTS / "cells" / "{task}" / "{variant}" / "train-spec.json",
@@ -22,4 +23,4 @@ rule train:
         "Train {wildcards.task}/{wildcards.variant} (log: {log})"
     shell:
         "{params.capsbench} --log {log:q} train {params.plan:q} --task {wildcards.task} --variant {wildcards.variant}"
-        " --threads {threads} --done {output.done:q}"
+        " --threads {threads} --evaluate --done {output.done:q}"
