@@ -118,8 +118,25 @@ def routed_sum(u: Tensor, weight: Tensor, V: Tensor | None, leaky: bool = False)
         return s, c
     outputs = weight.shape[1]
     share = coupling_of_zero_logits("leaky" if leaky else "softmax", outputs)
-    s = torch.einsum("bid,ijde->bje", u, weight) * share
+    s = _UniformSum.apply(u, weight, share)
     return s, u.new_full((1,), share).expand(*u.shape[:2], outputs)
+
+
+class _UniformSum(torch.autograd.Function):
+    """`routed_sum` where every coupling is `share`. Autograd's own way would keep W a second time, laid out anew."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, weight: Tensor, share: float) -> Tensor:
+        ctx.save_for_backward(u, weight)
+        ctx.share = share
+        return torch.einsum("bid,ijde->bje", u, weight) * share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_s: Tensor) -> tuple[Tensor, Tensor, None]:
+        u, weight = ctx.saved_tensors
+        of_s = of_s * ctx.share
+        return torch.einsum("bje,ijde->bid", of_s, weight), torch.einsum("bid,bje->ijde", u, of_s), None
 
 
 class _RoutedSum(torch.autograd.Function):

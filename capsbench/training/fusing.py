@@ -94,7 +94,10 @@ def _largest_difference(layer: CapsuleLayer) -> float:
         lambda u, W: layer.routing(torch.einsum("bid,ijde->bije", u, W), u, layer.iterations)[:2], torch.float64
     )
     differences = torch.stack(
-        [(x - y).abs().max() / y.abs().max().clamp_min(1e-30) for x, y in zip(ours, plain, strict=True)]
+        [
+            (x - y).detach().abs().max() / y.detach().abs().max().clamp_min(1e-30)
+            for x, y in zip(ours, plain, strict=True)
+        ]
     )
     return float(differences.max()) if differences.isfinite().all() else float("inf")
 
