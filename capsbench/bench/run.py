@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from capsbench.models.flops import flops
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
+from capsbench.training.fusing import choose_routing, plain_routing
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
 
@@ -50,7 +52,8 @@ def bench(
     parameters = {PLAIN: count_parameters(reference)}
     for cell in cells:
         ours = _contenders(house, cell, batch, device, say)
-        parameters[cell.variant] = count_parameters(ours[0].call.model)  # type: ignore[attr-defined]
+        count = count_parameters(ours[0].call.model)  # type: ignore[attr-defined]
+        parameters |= {contender.name: count for contender in ours}
         contenders += ours
     multiplied, copied = list(products(device)), copy(device)
     race([*contenders, *multiplied, copied], rounds, device, say)
@@ -92,25 +95,28 @@ class _Training:
 
 
 def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say: Say) -> list[Contender]:
-    """Training and inference of one cell, in both precisions; on a GPU training as one CUDA graph too."""
+    """Training and inference of one cell, in both precisions; on a GPU with fused routing, and captured, too."""
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
     found = []
-    for precision in ("float32", "bf16"):
+    for precision, fused in itertools.product(("float32", "bf16"), (False, True)):
         torch.manual_seed(0)
         model = build_model(cell.spec, cell.options.IMAGE[0], house.path.parent)
         model = model.to(device).to(memory_format=torch.channels_last)
+        if fused and choose_routing(model, device, say).get("routing") != "fused":
+            continue
+        name = f"{cell.variant}, fused" if fused else cell.variant
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         images = step.stream.batch(0).images
-        found.append(Contender(cell.variant, "training", precision, batch, _Training(step, model)))
-        found.append(Contender(cell.variant, "inference", precision, batch, _inference(model, images, precision)))
+        found.append(Contender(name, "training", precision, batch, _Training(step, model)))
+        found.append(Contender(name, "inference", precision, batch, _inference(model, images, precision)))
         for contender in found[-2:]:
-            _count(contender, model, device)
+            _count(contender, model, device, fused)
         fast = captured(step, 0, say)
         if isinstance(fast, CapturedStep):
             # the same arithmetic; what a graph moves and holds is counted by nobody on the host
-            name, flops_of_both = f"{cell.variant}, captured", found[-2].flops
-            found.append(Contender(name, "training", precision, batch, _Training(fast, model), flops_of_both))
+            training = found[-2].flops
+            found.append(Contender(f"{name}, captured", "training", precision, batch, _Training(fast, model), training))
     return found
 
 
@@ -125,10 +131,12 @@ def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> 
     return call
 
 
-def _count(contender: Contender, model: torch.nn.Module, device: torch.device) -> None:
-    """Fill in what one call computes, moves and holds."""
+def _count(contender: Contender, model: torch.nn.Module, device: torch.device, fused: bool = False) -> None:
+    """Fill in what one call computes, moves and holds; not what fused routing moves, which torch does not see."""
     contender.call()  # the optimiser's state is there from now on
-    contender.flops, contender.moved = flops(contender.call), moved_bytes(contender.call)
+    with plain_routing(model):  # the same products, which torch counts only here
+        contender.flops = flops(contender.call)
+    contender.moved = None if fused else moved_bytes(contender.call)
     held = sum(p.numel() * p.element_size() for p in model.parameters())
     contender.peak = held + peak_bytes(contender.call, device)
 

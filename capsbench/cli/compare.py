@@ -113,7 +113,7 @@ def circumstances(stored: Manifest, again: Manifest) -> list[str]:
             words.append(f"{name}: the digests differ")
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
-        (("device", "threads", "precision"), stored.resolved, again.resolved),
+        (("device", "threads", "precision", "routing"), stored.resolved, again.resolved),
         (("processor", "gpu", "driver", "cuda"), stored.machine, again.machine),
     )
     for names, first, second in parts:

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from capsbench.plan.variants import RoutingOptions
 from capsbench.routing import build_routing, resolve
 from capsbench.routing.checks import option_names
+from capsbench.routing.fused import runs
 from capsbench.routing.layer import joined
 from capsbench.routing.types import Routed
 
@@ -65,6 +66,7 @@ class CapsuleLayer(nn.Module):
         self.iterations = options.iterations
         self.places = places
         self.check_values = False  # True: NaN and infinity in what is routed are errors, at the price of a wait
+        self.fused = False  # True: votes rebuilt on the fly wherever that is possible; equal up to rounding
         kinds = {"none": types * (places or 0), "type": types, "all": 1}[options.share]
         self.weight = nn.Parameter(torch.empty(kinds, outputs, child_dim, dim))  # W [I | types | 1, J, d, D]
         self.routing = build_routing(
@@ -93,10 +95,16 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
         """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
+        if self.fused and not (trace or self.check_values) and self.fusible() and runs(u, self.weight):
+            return self.routing.fused(u, self.weight, iterations or self.iterations)
         rows = _rows(self.weight) if self.share == "none" and u.device.type == "cpu" else None
         parts = u.split(self._images_at_a_time(u))
         routed = [self._route(some, self.votes(some, rows), iterations, trace) for some in parts]
         return routed[0] if len(routed) == 1 else joined(routed)
+
+    def fusible(self) -> bool:
+        """Whether its votes can be rebuilt on the fly (`capsbench.routing.fused`), a matter of its options alone."""
+        return self.share == "none" and self.routing.fusible()
 
     def _images_at_a_time(self, u: Tensor) -> int:
         """As many as have VOTE_BYTES of votes on a CPU; all for code from outside, which may look across the batch."""

@@ -144,7 +144,7 @@ def _surroundings(run: Run) -> dict[str, str]:
     """What a run was made with and on, beside its config."""
     manifest = run.manifest
     git = f"{(manifest.git.commit or 'none')[:10]}{', changed' if manifest.git.dirty else ''}"
-    resolved = {name: manifest.resolved.get(name) for name in ("device", "threads", "precision")}
+    resolved = {name: manifest.resolved.get(name) for name in ("device", "threads", "precision", "routing")}
     found = {**resolved, **manifest.machine, "commit": git, **manifest.versions}
     return {name: str(value) for name, value in found.items()}
 

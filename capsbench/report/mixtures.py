@@ -18,6 +18,7 @@ OF_A_TASK: dict[str, Aspect] = {  # the runs of a task are compared with each ot
 OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighbours may well differ in these
     "precision": lambda run: str(run.manifest.resolved.get("precision")),
     "threads": lambda run: str(run.manifest.resolved.get("threads")),
+    "routing": lambda run: str(run.manifest.resolved.get("routing", "plain")),  # not said on a CPU
     "training source": lambda run: str(run.manifest.digests.get("training_source"))[:10],
 }
 

@@ -66,6 +66,11 @@ def check_votes(votes: Tensor, children: Tensor | None, iterations: int | None) 
         raise RoutingError(
             f"children must be [B, I, d] with the votes' [B, I] = {list(votes.shape[:2])}, not {list(children.shape)}."
         )
+    check_iterations(iterations)
+
+
+def check_iterations(iterations: int | None) -> None:
+    """Raise RoutingError unless iterations is None or a whole number, at least 1."""
     if iterations is not None and (isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1):
         raise RoutingError(f"iterations must be a whole number, at least 1, not {iterations!r}.")
 

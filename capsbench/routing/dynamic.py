@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from capsbench.routing.by_hand import route_by_hand, takes_all
+from capsbench.routing.fused import fusible, pose
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.passes import agree, inner_product, inputs_last
 from capsbench.routing.squash import check_squash, length
@@ -13,6 +14,7 @@ from capsbench.routing.types import Routed
 
 
 @takes_all
+@fusible(pose, accumulate=True)
 @trained(bias=BIAS, prior=PRIOR)
 def dynamic(
     votes: Tensor,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from capsbench.routing.optimised import optimised
+from capsbench.routing.fused import fusible
+from capsbench.routing.optimised import direction, optimised
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.types import Routed
 
 
+@fusible(direction, accumulate=False)
 @trained(bias=BIAS, prior=PRIOR)
 def kmeans(
     votes: Tensor,

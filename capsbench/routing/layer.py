@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from capsbench.errors import RoutingError
-from capsbench.routing.checks import check_finite, check_options, check_result, check_votes, keywords_of
+from capsbench.routing.checks import (
+    check_finite,
+    check_iterations,
+    check_options,
+    check_result,
+    check_votes,
+    keywords_of,
+)
+from capsbench.routing.fused import can_fuse, route_fused
 from capsbench.routing.parameters import SIZES, parameters_of, value_of
 from capsbench.routing.resolve import resolve
 from capsbench.routing.squash import at_least_float32
@@ -78,6 +86,24 @@ class RoutingLayer(nn.Module):
                 lower = [None] * len(parts) if children is None else children.split(images)
                 return joined([self._call(*part, iterations, trace) for part in zip(parts, lower, strict=True)])
         return self._call(votes, children, iterations, trace)
+
+    def fusible(self) -> bool:
+        """Whether `fused` can do what `forward` does without a trace."""
+        ours = ":" not in self.routing_name  # what wraps an algorithm of the package may carry its marks
+        return ours and can_fuse(self.routing, {**self.options, **dict(self.named_parameters())})
+
+    def fused(self, u: Tensor, weight: Tensor, iterations: int | None = None) -> Routed:
+        """Route the votes W_ij u_i of u [B, I, d] and W [I, J, d, D] float32 without making them (`fused.route_fused`).
+
+        For a routing that is `fusible`, where `fused.runs` says yes. Raises RoutingError as `forward` does.
+        """
+        parameters = {word: getattr(self, word) for word in self.trained}
+        try:
+            check_iterations(iterations)
+            with torch.autocast(u.device.type, enabled=False):
+                return route_fused(self.routing, u, weight, iterations, {**self.options, **parameters})
+        except RoutingError as error:
+            raise RoutingError(f"routing {self.routing_name!r}: {error}") from None
 
     def _call(self, votes: Tensor, children: Tensor | None, iterations: int | None, trace: bool) -> Routed:
         given: dict[str, Any] = {"children": children, "trace": trace}

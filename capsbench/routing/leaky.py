@@ -5,10 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from capsbench.routing.dynamic import dynamic
+from capsbench.routing.fused import fusible, pose
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.types import Routed
 
 
+@fusible(pose, accumulate=True, normaliser="leaky")
 @trained(bias=BIAS, prior=PRIOR)
 def leaky(
     votes: Tensor,

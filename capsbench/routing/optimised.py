@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from capsbench.errors import RoutingError
+from capsbench.routing.fused import Toward, fusible
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.passes import agree, inner_product, inputs_last
 from capsbench.routing.squash import squash as squash_vectors
 from capsbench.routing.types import Routed
 
 
+def direction(options: Mapping[str, Any]) -> Toward:
+    """Agreement with s_j/|s_j| / alpha. Raises RoutingError unless alpha > 0."""
+    alpha = options.get("alpha", 1.0)
+    _check_alpha(alpha)
+    return lambda s, v: F.normalize(s, dim=-1) / alpha
+
+
+@fusible(direction, accumulate=False)
 @trained(bias=BIAS, prior=PRIOR)
 def optimised(
     votes: Tensor,
@@ -32,8 +44,7 @@ def optimised(
     One pass: c = softmax(b); s_j = sum_i c_ij u_hat_ij (+ bias); b_ij = prior_ij + <u_hat_ij, s_j/|s_j|> / alpha.
     The squash is applied once, to the last pass's s. alpha = 1 is `kmeans`. Raises RoutingError unless alpha > 0.
     """
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not alpha > 0:
-        raise RoutingError(f"alpha must be a number above 0, not {alpha!r}.")
+    _check_alpha(alpha)
     return agree(
         inputs_last(votes),
         iterations,
@@ -46,3 +57,8 @@ def optimised(
         detach_inner=detach_inner,
         trace=trace,
     )
+
+
+def _check_alpha(alpha: object) -> None:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not alpha > 0:
+        raise RoutingError(f"alpha must be a number above 0, not {alpha!r}.")

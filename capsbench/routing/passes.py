@@ -57,7 +57,8 @@ def check_normaliser(kind: str) -> None:
         raise RoutingError(f"normaliser {kind!r} is not known{nearest(kind, NORMALISERS)}")
 
 
-def _coupling_of_zero_logits(kind: str, outputs: int) -> float:
+def coupling_of_zero_logits(kind: str, outputs: int) -> float:
+    """The coupling, the same for every pair, of logits that are all zero."""
     return {"softmax": 1 / outputs, "leaky": 1 / (outputs + 1), "sigmoid": 0.5}[kind]
 
 
@@ -88,7 +89,7 @@ def agree(
     """
     check_normaliser(normaliser)
     batch, outputs, _, inputs = u_hat.shape
-    first = _coupling_of_zero_logits(normaliser, outputs)
+    first = coupling_of_zero_logits(normaliser, outputs)
     start = u_hat.new_zeros(1) if prior is None else prior.t()
     b = start.expand(batch, outputs, inputs)  # [B, J, I]
     passes: list[Pass] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from capsbench.routing.fused import fusible, pose
 from capsbench.routing.parameters import BIAS, PRIOR, trained
 from capsbench.routing.passes import agree, inner_product, inputs_last
 from capsbench.routing.squash import squash as squash_vectors
 from capsbench.routing.types import Routed
 
 
+@fusible(pose, accumulate=False)
 @trained(bias=BIAS, prior=PRIOR)
 def replace(
     votes: Tensor,

@@ -6,11 +6,13 @@ from torch import Tensor
 
 from capsbench.routing.by_hand import takes_all
 from capsbench.routing.dynamic import dynamic
+from capsbench.routing.fused import fusible, pose
 from capsbench.routing.parameters import BIAS, trained
 from capsbench.routing.types import Routed
 
 
 @takes_all
+@fusible(pose, accumulate=True, passes=1)
 @trained(bias=BIAS)
 def uniform(
     votes: Tensor,

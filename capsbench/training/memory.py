@@ -69,6 +69,7 @@ def _sentence(setting: Setting, seed: int) -> str:
 def _fits(setting: Setting, seed: int, batch: int) -> bool:
     """Whether one training step at that batch fits. In float32, which needs no less than any other precision."""
     from capsbench.training.digits import training_digits
+    from capsbench.training.fusing import choose_routing
     from capsbench.training.run import make_stream, new_model
     from capsbench.training.step import Step
 
@@ -77,7 +78,9 @@ def _fits(setting: Setting, seed: int, batch: int) -> bool:
     cell = replace(setting.cell, training=setting.cell.training.model_copy(update={"batch": batch}))
     try:
         stream = make_stream(cell, training_digits(cell, setting.digits.train, seed), seed)
-        step = Step(new_model(setting, seed), cell.spec, stream, seed, "float32", cell.training.rate)
+        model = new_model(setting, seed)
+        choose_routing(model, setting.device, lambda _: None)
+        step = Step(model, cell.spec, stream, seed, "float32", cell.training.rate)
         step(0, cell.training.rate)
         if setting.device.type == "cuda":
             torch.cuda.synchronize(setting.device)

@@ -31,6 +31,7 @@ from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.digits import training_digits
+from capsbench.training.fusing import choose_routing, plain_routing, set_routing
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
 from capsbench.training.memory import says_what_fits
 from capsbench.training.step import FASTER, Step, torch_seed
@@ -105,9 +106,9 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
     train = training_digits(setting.cell, setting.digits.train, seed)
     times = {}
     for precision in ("float32", "bf16"):
-        step = Step(
-            new_model(setting, seed), setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3
-        )
+        model = new_model(setting, seed)
+        choose_routing(model, setting.device, lambda _: None)  # timed as it will train
+        step = Step(model, setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3)
         times[precision] = round(step.seconds(), 6)
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
 
@@ -141,7 +142,9 @@ def train_run(
         precision, timings = choose_precision(setting, seed)
         resolved = {"precision": precision, "precision_timings": timings}
     resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
+    resolved |= choose_routing(model, setting.device, setting.say)
     resolved = _kept_on_resume(folder, digests["run"], resolved, setting)
+    set_routing(model, resolved.get("routing") == "fused")
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size
     if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take
@@ -169,6 +172,8 @@ def train_run(
     if setting.device.type == "cuda":
         resolved["captured"] = loop.captured
     write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": digests["run"]})
+    with plain_routing(model):
+        flops = forward_flops(model, (stream.height, stream.width))
     manifest = {
         "schema": 1,
         "run": {"task": cell.task, "variant": cell.folder_name, "seed": seed},
@@ -181,7 +186,7 @@ def train_run(
         "dataset": {key: setting.dataset[key] for key in ("name", "badge")},
         "reductions": house.reductions(cell),
         "parameters": count_parameters(model),
-        "flops": forward_flops(model, (stream.height, stream.width)),
+        "flops": flops,
         "steps": steps,
         "final_loss": loss,
         "weights": digest_of_file(folder / "weights.safetensors"),
@@ -200,13 +205,15 @@ def train_run(
 
 
 def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any], setting: Setting) -> dict[str, Any]:
-    """Precision and threads of the checkpoint a run goes on from, so that its bits do not change midway."""
+    """Precision, threads and routing of the checkpoint a run goes on from, so that its bits do not change midway."""
     from capsbench.training.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(folder / "checkpoint", run_digest, lambda _: None)
     if checkpoint is None:
         return resolved
     kept = {key: checkpoint.meta[key] for key in resolved if key in checkpoint.meta and key != "device"}
+    if resolved.get("routing") == "plain":  # fused routing does not run here: that is said, and the run goes on
+        kept.pop("routing", None)
     return {**resolved, **copy.deepcopy(kept)}
 
 

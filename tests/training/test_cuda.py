@@ -36,6 +36,7 @@ def test_a_gpu_is_taken_unasked_and_gives_the_same_bits_twice(tiny, variant: str
     manifest = json.loads((tiny.run_folder("first", variant) / "manifest.json").read_text())
     assert manifest["resolved"]["device"].startswith("cuda")
     assert manifest["machine"]["gpu"]
+    assert manifest["resolved"].get("routing") == ("fused" if variant.startswith("capsnet") else None)
     assert bits(tiny.run_folder("first", variant)) == bits(tiny.run_folder("second", variant))
 
 

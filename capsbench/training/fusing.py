@@ -1,0 +1,106 @@
+"""Whether a run routes without votes in memory: decided once a run, on a GPU, after the kernels were tried there.
+
+Evaluation never does: it takes the plain way on every device, so that what it says depends on the weights alone and not
+on what a machine's Triton can do, and it has no gradient for which votes would be kept. What is measured along
+training goes as training does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.routing.fused import runs
+
+TOLERANCE = (
+    1e-4  # float32 against float64, of the largest entry: rounding is some 1e-6, TF32 or a mistake is 1e-3 and more
+)
+IMAGES, INPUTS = 5, 37  # tried with: in no block size's favour
+
+
+def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], None]) -> dict[str, str]:
+    """Set a model's capsule layers to fused routing where it runs; what stands in a run's `resolved`.
+
+    `{"routing": "fused"}` or `{"routing": "plain"}` on a GPU for a model that has layers to fuse; nothing elsewhere.
+    Where the kernels do not compile, or differ from the plain way in float64, `say` gets one sentence, and it is plain.
+    """
+    layers = [layer for layer in _capsule_layers(model) if layer.fusible()]
+    if device.type != "cuda" or not layers:
+        return {}
+    reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
+    if reason is not None:
+        say(f"Routing keeps its votes in memory, since fused routing {reason}.")
+    set_routing(model, reason is None)
+    return {"routing": "plain" if reason is not None else "fused"}
+
+
+def set_routing(model: nn.Module, fused: bool) -> None:
+    """Let all capsule layers of a model route fused, or plainly."""
+    for layer in _capsule_layers(model):
+        layer.fused = fused
+
+
+@contextlib.contextmanager
+def plain_routing(model: nn.Module) -> Iterator[None]:
+    """A model with plain routing for a while: torch's counters see no FLOPs and no bytes in a kernel of ours."""
+    before = [(layer, layer.fused) for layer in _capsule_layers(model)]
+    set_routing(model, False)
+    try:
+        yield
+    finally:
+        for layer, fused in before:
+            layer.fused = fused
+
+
+def why_not_fused(layer: CapsuleLayer) -> str | None:
+    """What speaks against fused routing in this layer on the device where it lies, or None.
+
+    Tried on a few random inputs: poses, couplings and the gradients of u and W against the plain way in float64.
+    """
+    inputs, _, d, _ = layer.weight.shape
+    if not runs(layer.weight.new_empty(IMAGES, inputs, d), layer.weight):
+        missing = importlib.util.find_spec("triton") is None
+        return "needs Triton, which is not installed" if missing else "takes no capsules as large as these"
+    try:
+        worst = _largest_difference(layer)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler, its tools and the driver raise
+        lines = str(error).strip().splitlines() or [""]
+        return f"does not run here ({type(error).__name__}: {lines[0][:200]})"
+    return None if worst <= TOLERANCE else f"differs here from the plain way by {worst:.1g} of the largest entry"
+
+
+def _largest_difference(layer: CapsuleLayer) -> float:
+    """Over values and gradients, relative to the largest entry of each; infinite where something is not finite."""
+    draw = torch.Generator().manual_seed(0)
+    _, outputs, d, dim = layer.weight.shape
+    u = torch.randn(IMAGES, INPUTS, d, generator=draw).to(layer.weight)
+    weight = 0.3 * torch.randn(INPUTS, outputs, d, dim, generator=draw).to(layer.weight)
+    of_poses = torch.randn(IMAGES, outputs, dim, generator=draw).to(layer.weight)
+
+    def answers(route: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], kind: torch.dtype) -> list[Tensor]:
+        given = [x.to(kind).requires_grad_() for x in (u, weight)]
+        poses, couplings = route(*given)
+        return [poses, couplings, *torch.autograd.grad((poses * of_poses).sum(), given)]
+
+    ours = answers(lambda u, W: layer.routing.fused(u, W, layer.iterations)[:2], torch.float32)
+    plain = answers(
+        lambda u, W: layer.routing(torch.einsum("bid,ijde->bije", u, W), u, layer.iterations)[:2], torch.float64
+    )
+    differences = torch.stack(
+        [
+            (x - y).detach().abs().max() / y.detach().abs().max().clamp_min(1e-30)
+            for x, y in zip(ours, plain, strict=True)
+        ]
+    )
+    return float(differences.max()) if differences.isfinite().all() else float("inf")
+
+
+def _capsule_layers(model: nn.Module) -> list[CapsuleLayer]:
+    return [module for module in model.modules() if isinstance(module, CapsuleLayer)]

@@ -1,0 +1,198 @@
+"""The fused kernels, run by Triton's interpreter on a CPU: collected by test_routing_fused.py in its own process.
+
+Triton decides when it is imported whether it interprets, so TRITON_INTERPRET=1 is set before this file is read.
+References are the plain passes in float64, which a trace makes every algorithm take.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from routing_cases import generator
+from torch import Tensor
+
+from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.plan.variants import CapsNetSpec
+from capsbench.routing import SQUASH_KINDS, build_routing, kernels
+from capsbench.routing.fused import routed_sum
+from capsbench.routing.passes import normalise
+from capsbench.training import fusing
+
+BOUND = 1e-5  # of the largest entry: some ten times what float32's rounding is seen to make of these sums
+BATCHES_AND_INPUTS = list(itertools.product((1, 3, 5), (1, 7, 33)))  # 33: one input in the second block
+SIZES = list(itertools.product((1, 2, 10), (1, 5, 16), (1, 8)))  # J, D, d
+
+
+def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(shape, generator=generator(seed))
+
+
+def assert_close(ours: list[Tensor], plain: list[Tensor], bound: float = BOUND) -> None:
+    for n, (x, y) in enumerate(zip(ours, plain, strict=True)):
+        assert x.shape == y.shape
+        assert (x - y).abs().max() <= bound * y.abs().max(), n
+
+
+def plain_sum(u: Tensor, weight: Tensor, V: Tensor, leaky: bool) -> tuple[Tensor, Tensor]:
+    u_hat = torch.einsum("bid,ijde->bije", u, weight)
+    b = (u_hat * V.unsqueeze(1)).sum(3)
+    c = normalise(b.transpose(1, 2), "leaky" if leaky else "softmax").transpose(1, 2)
+    return (c.unsqueeze(3) * u_hat).sum(1), c
+
+
+def sums(way, given: list[Tensor], leaky: bool, kind: torch.dtype) -> list[Tensor]:
+    """s, c and the gradients of u, W and V of a sum over s at random weights."""
+    given = [x.to(kind).requires_grad_() for x in given]
+    s, c = way(*given, leaky)
+    return [s, c, *torch.autograd.grad((s * drawn(*s.shape, seed=9)).sum(), given)]
+
+
+def assert_sum(B, I, J, D, d, leaky) -> None:  # noqa: E741
+    given = [drawn(B, I, d), drawn(I, J, d, D, seed=1), drawn(B, J, D, seed=2, scale=0.3)]
+    assert_close(sums(routed_sum, given, leaky, torch.float32), sums(plain_sum, given, leaky, torch.float64))
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+@pytest.mark.parametrize(("J", "D", "d"), SIZES)
+def test_a_sum_of_every_odd_size(J, D, d, leaky) -> None:
+    number = 2 * SIZES.index((J, D, d)) + leaky
+    assert_sum(*BATCHES_AND_INPUTS[number % 9], J, D, d, leaky)  # four times each of these
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("B", "I"), BATCHES_AND_INPUTS)
+@pytest.mark.parametrize(("J", "D", "d"), SIZES)
+def test_a_sum_of_all_odd_sizes(B, I, J, D, d) -> None:  # noqa: E741
+    assert_sum(B, I, J, D, d, leaky=False)
+
+
+def test_a_sum_over_two_blocks_of_images() -> None:
+    given = [drawn(9, 3, 8), drawn(3, 10, 8, 16, seed=1), drawn(9, 10, 16, seed=2, scale=0.3)]
+    assert kernels.TILE // (16 * 16) < 9
+    ours = sums(routed_sum, given, False, torch.float32)
+    assert_close(ours, sums(plain_sum, given, False, torch.float64))
+    alone = routed_sum(given[0][8:], given[1], given[2][8:])
+    assert torch.equal(alone[0][0], ours[0][8])  # an image's bits do not depend on those beside it
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_same_bits_twice_and_in_the_layout_of_w(layout) -> None:
+    given = [drawn(3, 40, 4), drawn(40, 3, 4, 5, seed=1).to(memory_format=layout), drawn(3, 3, 5, seed=2)]
+    first, second = (sums(routed_sum, given, False, torch.float32) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+    assert first[3].stride() == given[1].stride()
+    assert_close(first, sums(plain_sum, given, False, torch.float64))
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+def test_large_values_stay_finite_and_right(leaky) -> None:
+    # whole numbers: logits of some 10^6 are exact in float32, so couplings of 0 and 1 are the reference's
+    given = [x.sign() * 64 for x in (drawn(3, 7, 4), drawn(7, 3, 4, 5, seed=1), drawn(3, 3, 5, seed=2))]
+    ours, plain = sums(routed_sum, given, leaky, torch.float32), sums(plain_sum, given, leaky, torch.float64)
+    assert ours[1].max() == 1
+    assert all(x.isfinite().all() for x in ours)
+    assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("name", ["dynamic", "leaky", "replace", "kmeans"])
+def test_zero_votes_give_zero_and_no_gradient_that_is_not_finite(name) -> None:
+    routed, gradients = answers(name, 3, {"bias": 0.0}, [torch.zeros(2, 3, 4), drawn(3, 2, 4, 5)], torch.float32)
+    assert (routed[0] == 0).all()
+    assert all(x.isfinite().all() for x in gradients)
+
+
+def answers(name, iterations, options, given, kind) -> tuple[list[Tensor], list[Tensor]]:
+    """Poses, couplings, scores; gradients of u, W and the bias: fused in float32, by the plain passes in float64."""
+    u, weight = (x.to(kind).requires_grad_() for x in given)
+    inputs, outputs, _, dim = weight.shape
+    layer = build_routing(name, inputs, outputs, dim, **{"bias": 0.1, **options})
+    assert layer.fusible()
+    if kind == torch.float32:
+        routed = layer.fused(u, weight, iterations)
+    else:
+        routed = layer.to(kind)(torch.einsum("bid,ijde->bije", u, weight), u, iterations, trace=True)
+    loss = (routed.poses * drawn(*routed.poses.shape, seed=9)).sum() + routed.scores.square().sum()
+    return list(routed[:3]), list(torch.autograd.grad(loss, [u, weight, layer.bias]))
+
+
+def assert_plain(name, iterations, options) -> None:
+    given = [drawn(3, 7, 4), drawn(7, 3, 4, 5, seed=1, scale=0.5)]
+    (ours, gradients), (plain, expected) = (
+        answers(name, iterations, options, given, kind) for kind in (torch.float32, torch.float64)
+    )
+    assert_close([*ours, *gradients], [*plain, *expected])
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["dynamic", "leaky", "replace", "kmeans", "optimised", "uniform"])
+def test_an_algorithm_is_its_plain_passes(name, iterations) -> None:
+    assert_plain(name, iterations, {"alpha": 0.5} if name == "optimised" else {})
+
+
+@pytest.mark.parametrize("squash", SQUASH_KINDS)
+def test_every_squash(squash) -> None:
+    assert_plain("dynamic", 2, {"squash": squash, "normaliser": "leaky"})
+
+
+def layer_of(**options) -> CapsuleLayer:
+    spec = CapsNetSpec.model_validate({"model": "capsnet", **options})
+    torch.manual_seed(0)
+    layer = CapsuleLayer(types=2, places=4, child_dim=4, outputs=3, dim=5, options=spec)
+    torch.nn.init.normal_(layer.weight, std=0.5)
+    return layer
+
+
+def test_a_layer_goes_the_way_that_it_is_told() -> None:
+    layer, u = layer_of(), drawn(3, 8, 4)
+    plain = layer(u)
+    layer.fused = True
+    fused, traced = layer(u), layer(u, trace=True)
+    assert not torch.equal(plain.couplings, fused.couplings)  # two ways, else nothing is tested here
+    assert_close([fused.poses, fused.couplings], [plain.poses, plain.couplings])
+    assert torch.equal(traced.poses, layer_of()(u, trace=True).poses)
+
+
+@pytest.mark.parametrize("options", [{"share": "type"}, {"detach_inner": True}, {"routing": "em-vector"}])
+def test_what_cannot_be_fused_goes_the_plain_way(options) -> None:
+    layer, u = layer_of(**options), drawn(3, 8, 4)
+    plain = layer(u).poses
+    layer.fused = True
+    assert not layer.fusible()
+    assert torch.equal(layer(u).poses, plain)
+    assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {}
+
+
+def test_a_run_takes_fused_routing_on_a_gpu_and_none_elsewhere() -> None:
+    layer = layer_of()
+    assert fusing.choose_routing(layer, torch.device("cpu"), pytest.fail) == {}
+    assert not layer.fused
+    assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {"routing": "fused"}
+    assert layer.fused
+    with fusing.plain_routing(layer):
+        assert not layer.fused
+    assert layer.fused
+
+
+def wrong(*given, **_):
+    s, c = WEIGHTED(*given)
+    return s * 1.001, c
+
+
+def broken(*_, **__):
+    raise RuntimeError("no ptxas\nmore")
+
+
+WEIGHTED = kernels.weighted_sums
+
+
+@pytest.mark.parametrize(("kernel", "word"), [(wrong, "differs here"), (broken, "RuntimeError: no ptxas)")])
+def test_a_run_says_once_why_it_does_not(kernel, word, monkeypatch) -> None:
+    layer, said = layer_of(), []
+    layer.fused = True
+    monkeypatch.setattr(kernels, "weighted_sums", kernel)
+    assert fusing.choose_routing(layer, torch.device("cuda"), said.append) == {"routing": "plain"}
+    assert len(said) == 1
+    assert word in said[0]
+    assert not layer.fused

@@ -1,0 +1,106 @@
+"""Fused routing: its kernels interpreted on a CPU, compiled for a GPU that need not be there, run on one that is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tools import unavailable
+
+from capsbench.evaluation.memory import peak_bytes
+from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.plan.variants import CapsNetSpec
+from capsbench.routing import build_routing
+from capsbench.training import fusing
+
+HERE = Path(__file__).parent
+
+
+def elsewhere(interpret: str, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, since Triton decides when it is imported whether it interprets."""
+    if importlib.util.find_spec("triton") is None:
+        unavailable("no Triton here")
+    given = {**os.environ, "TRITON_INTERPRET": interpret}
+    return subprocess.run([sys.executable, *map(str, command)], env=given, capture_output=True, text=True, check=False)
+
+
+def interpreted(which: str) -> None:
+    done = elsewhere("1", "-m", "pytest", HERE / "fused_interpreted.py", "-p", "no:cacheprovider", "-m", which)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def test_the_kernels_give_what_the_plain_passes_give() -> None:
+    interpreted("not slow")
+
+
+@pytest.mark.slow
+def test_the_kernels_give_it_at_all_odd_sizes() -> None:
+    interpreted("slow")
+
+
+def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
+    done = elsewhere("0", HERE / "fused_compiled.py")
+    assert done.returncode == 0, done.stderr
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert [name for name, *_ in said] == ["_sums", "_sums", "_of_u_and_W"]
+    assert all(words == ["fma", "no-atomics", "no-tf32"] for _, *words in said)
+
+
+def test_where_triton_is_missing_a_run_says_so_and_takes_the_plain_way(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "capsbench.routing.kernels", None)  # its import fails
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    layer, said = layer_of("dynamic", 8), []
+    layer.fused = True
+    assert fusing.choose_routing(layer, torch.device("cuda"), said.append) == {"routing": "plain"}
+    assert said == ["Routing keeps its votes in memory, since fused routing needs Triton, which is not installed."]
+    layer.fused = True
+    assert layer(torch.ones(2, 8, 8)).poses.isfinite().all()
+
+
+def layer_of(routing: str, inputs: int) -> CapsuleLayer:
+    spec = CapsNetSpec(model="capsnet", routing=routing)
+    layer = CapsuleLayer(types=inputs, places=1, child_dim=8, outputs=10, dim=16, options=spec)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(layer.weight, std=0.1)
+    return layer
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("routing", ["dynamic", "leaky", "replace", "kmeans", "optimised", "uniform"])
+def test_a_gpu_takes_it(routing) -> None:
+    layer = layer_of(routing, 1152).to("cuda").to(memory_format=torch.channels_last)
+    assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {"routing": "fused"}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("inputs", [1152, 3200, 4608])
+def test_on_a_gpu_it_is_exact_and_holds_a_tenth(inputs) -> None:
+    layer = layer_of("dynamic", inputs).to("cuda").to(memory_format=torch.channels_last)
+    plain = build_routing("dynamic", inputs, 10, 16)
+    u = 0.3 * torch.randn(128, inputs, 8, generator=torch.Generator().manual_seed(1)).to("cuda")
+    of_poses = torch.randn(128, 10, 16, generator=torch.Generator().manual_seed(2)).to("cuda")
+
+    def fused() -> list[torch.Tensor]:
+        given = u.clone().requires_grad_()
+        poses = layer(given).poses
+        return [poses.detach(), *torch.autograd.grad(poses, [given, layer.weight], of_poses)]
+
+    def materialised(kind: torch.dtype = torch.float32) -> list[torch.Tensor]:
+        given = [x.detach().to(kind).requires_grad_() for x in (u, layer.weight)]
+        poses = plain(torch.einsum("bid,ijde->bije", *given), iterations=3).poses
+        return [poses.detach(), *torch.autograd.grad(poses, given, of_poses.to(kind))]
+
+    layer.fused = True
+    ours = fused()
+    assert all(torch.equal(x, y) for x, y in zip(ours, fused(), strict=True))
+    for x, y in zip(ours, materialised(torch.float64), strict=True):
+        assert (x - y).abs().max() <= 1e-4 * y.abs().max()
+    del ours, x, y
+    assert 10 * peak_bytes(fused, torch.device("cuda")) <= peak_bytes(materialised, torch.device("cuda"))
