@@ -57,5 +57,5 @@ def pack(
     if results is not None:
         pack_results(console, results, to)
         return
-    names = ("paper", "ladder", "ablation", "paper-authors")
+    names = ("paper", "ladder", "ablation", "paper-authors", "precision")
     pack_code(console, plans or [config_folder() / f"{name}.yaml" for name in names], to, python, have)

@@ -1,7 +1,7 @@
 """A task's rows: its variants, and what its axes and its tuning make of them.
 
 `cnn+n10` is `cnn` trained on ten digits a class, `capsnet-r3-recon+r5` is trained with five passes of routing,
-`cnn+tuned` is `cnn` with the learning rate and schedule that tuning chose for it.
+`cnn+tuned` is `cnn` with the learning rate and schedule that tuning chose for it, `cnn+bf16` is trained in bf16.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ class Row(NamedTuple):
     base: str | None = None  # the variant it was made of
     few: bool = False  # on few digits: it trains for as many steps as on all of them
     tuned: bool = False
+    bf16: bool = False
 
 
 def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
     """Every row of a task in the order of its tables: each variant, then what is made of it.
 
-    Raises PlanError where an axis, `tuned`, a reference or the ladder names what is not there or cannot be made.
+    Raises PlanError where an axis, `tuned`, `bf16`, a reference or the ladder names what is not there, or what cannot
+    be made.
     """
     place = f"{file}: tasks.{task.NAME}"
-    tuned = _tuned(task, place)
+    tuned, low = _named(task.tuned, task, f"{place}.tuned"), _named(task.bf16, task, f"{place}.bf16")
     per_class = _chosen(task.axes.per_class, task, f"{place}.axes.per_class")
     passes = _chosen(task.axes.iterations, task, f"{place}.axes.iterations")
     if per_class and task.train_per_class is not None:
@@ -43,6 +45,8 @@ def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
         rows.append(Row(variant, spec, task))
         if variant in tuned:
             rows.append(Row(f"{variant}+tuned", _titled(spec, variant, ", tuned"), task, variant, tuned=True))
+        if variant in low:
+            rows.append(Row(f"{variant}+bf16", _titled(spec, variant, ", bf16"), task, variant, bf16=True))
         for count in per_class.get(variant, ()):
             few = task.model_copy(update={"train_per_class": count})
             title = _titled(spec, variant, f", {count} digits a class")
@@ -53,11 +57,11 @@ def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
     return rows
 
 
-def _tuned(task: TaskPlan, place: str) -> list[str]:
-    """The variants of which a task has a tuned row."""
-    if isinstance(task.tuned, bool):
-        return list(task.variants) if task.tuned else []
-    return _among(task.tuned, task.variants, f"{place}.tuned")
+def _named(said: bool | list[str], task: TaskPlan, place: str) -> list[str]:
+    """The variants that have a second row: all, none, or those named."""
+    if isinstance(said, bool):
+        return list(task.variants) if said else []
+    return _among(said, task.variants, place)
 
 
 def _chosen(axis: Axis | None, task: TaskPlan, place: str) -> dict[str, list[int]]:

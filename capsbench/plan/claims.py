@@ -46,7 +46,7 @@ PARAMETERS = "parameters"  # of a variant at its task's size, from manifests: of
 
 Kind = Literal["value", "direction", "no_difference"]
 Data = Literal["mnist", "fashion-mnist", "kmnist", "affnist", "affnist-synth"]
-AXIS_VALUE = re.compile(r"[nr][1-9][0-9]*|tuned")  # what plan/axes.py makes of a variant
+AXIS_VALUE = re.compile(r"[nr][1-9][0-9]*|tuned|bf16")  # what plan/axes.py makes of a variant
 DATA_OF_AFFNIST = ("affnist", "affnist-synth")
 
 
@@ -103,7 +103,8 @@ class Claim(Strict):
         return self
 
     def _has_its_test(self) -> None:
-        fits = ("welch", "crossed") if self.baseline else ("paired",) if self.baseline_metric else ("student",)
+        of_two = ("welch", "crossed", "paired")  # paired: where a seed gives both cells the same weights and batches
+        fits = of_two if self.baseline else ("paired",) if self.baseline_metric else ("student",)
         if self.test not in fits:
             raise ValueError(f"test must be {' or '.join(fits)} here, not {self.test}")
 
@@ -210,6 +211,6 @@ def _check_cell(name: str, place: str, shipped: dict[str, Spec]) -> None:
     if variant not in shipped:
         raise PlanError(f"{place}: no variant {variant!r}{nearest(variant, shipped)}")
     if axis and not AXIS_VALUE.fullmatch(value):
-        raise PlanError(f"{place}: {name!r} is no row of an axis; say {task}/{variant}+n100, +r5 or +tuned.")
+        raise PlanError(f"{place}: {name!r} is no row of an axis; say {task}/{variant}+n100, +r5, +tuned or +bf16.")
     if reason := TASKS[task](variants=[variant]).unfit(shipped[variant]):
         raise PlanError(f"{place}: variant {variant} {reason}.")

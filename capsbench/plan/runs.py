@@ -148,6 +148,8 @@ class House:
         if training.decay_period == "published":
             training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
         seeds = tuple(task.seeds or self.plan.seeds)
+        if row.bf16:
+            training = training.model_copy(update={"precision": "bf16"})
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
         if row.few:  # an epoch of few digits is short: what is compared is the digits, not the steps

@@ -72,11 +72,12 @@ class TaskPlan(Strict):
     CONDITIONS: ClassVar[tuple[str, ...]]  # what evaluation measures, in the order of the table
     DECAY_PERIOD: ClassVar[int] = 2000  # published: the rate falls by `decay` every so many steps
     TRAINING: ClassVar[tuple[str, ...]] = ("train_images", "train_per_class")
-    ROWS: ClassVar[tuple[str, ...]] = ("variants", "axes", "tuned", "reference", "references", "ladder")
+    ROWS: ClassVar[tuple[str, ...]] = ("variants", "axes", "tuned", "bf16", "reference", "references", "ladder")
 
     variants: Names
     axes: Axes = Axes()
     tuned: bool | Names = False  # for all variants, or for those named: a second row, <variant>+tuned
+    bf16: bool | Names = False  # likewise: a second row trained in bf16, <variant>+bf16
     reference: str | None = None  # the row that the others are compared with in table `ablation`
     references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
     ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it

@@ -42,7 +42,7 @@ def test_the_suite_s_claims_hold_together() -> None:
 
 def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
     """All cells of a claim are rows of one plan: of two plans nothing is compared."""
-    names = ("paper", "paper-authors", "ablation", "ladder")
+    names = ("paper", "paper-authors", "ablation", "ladder", "precision")
     rows = [
         {(cell.task, cell.variant) for cell in House.load(config_folder() / f"{name}.yaml").cells} for name in names
     ]

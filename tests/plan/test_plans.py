@@ -43,7 +43,7 @@ def plan(tmp_path: Path):
     return write
 
 
-@pytest.mark.parametrize("name", ["smoke", "quick", "paper", "paper-authors", "ablation", "ladder"])
+@pytest.mark.parametrize("name", ["smoke", "quick", "paper", "paper-authors", "ablation", "ladder", "precision"])
 def test_the_shipped_plans_load(name: str) -> None:
     house = House.load(config_folder() / f"{name}.yaml")
     assert house.name == name

@@ -59,6 +59,18 @@ def labelled(count: int) -> DigitSet:
     return DigitSet(images, torch.arange(count) % 10)
 
 
+def test_a_row_in_bf16_differs_from_its_variant_in_nothing_else(tmp_path: Path) -> None:
+    plan = house(tmp_path, ("    tuned: [cnn]", "    tuned: [cnn]\n    bf16: [cnn]"))
+    low, cell = plan.cell("mnist", "cnn+bf16"), plan.cell("mnist", "cnn")
+    assert (low.training.precision, cell.training.precision) == ("bf16", "auto")
+    assert low.training.model_copy(update={"precision": "auto"}) == cell.training
+    assert low.spec.model_copy(update={"title": cell.spec.title}) == cell.spec
+    assert low.spec.title == "CNN (Table 1), bf16"
+    assert [c.variant for c in plan.cells if c.variant not in ROWS] == ["cnn+bf16"]
+    with pytest.raises(PlanError, match=r"tasks.mnist.bf16: 'cn' is not among the variants"):
+        house(tmp_path, ("    tuned: [cnn]", "    tuned: [cnn]\n    bf16: [cn]")).cells  # noqa: B018
+
+
 def test_axes_and_tuning_make_rows_of_variants(tmp_path: Path) -> None:
     rows = house(tmp_path)
     assert [cell.variant for cell in rows.cells] == ROWS

@@ -160,6 +160,24 @@ def test_equivalence_needs_both_one_sided_tests_and_never_a_large_p(full: Path) 
     assert one(full, claim("no_difference", delta=0.5)).verdict == "not reproduced"
 
 
+def test_equivalence_over_paired_seeds_sees_through_what_the_seeds_share(full: Path) -> None:
+    seeds = np.array([1.0, 3.0, 2.0, 4.0, 2.5])
+    values(full, "cnn", *seeds)
+    values(full, "capsnet-r3-recon", *(seeds + np.array([0.01, -0.01, 0.0, 0.02, -0.02])))
+    said = claim("no_difference", delta=0.05)
+    judgement = one(full, said | {"test": "paired"})
+    assert judgement.verdict == "reproduced"
+    assert judgement.estimate is not None and judgement.estimate.interval()[1] < 0.05  # noqa: PT018
+    assert one(full, said | {"test": "welch"}).verdict == "undecided"  # it has the spread between seeds against it
+
+
+def test_pairs_need_two_seeds_that_both_cells_have(full: Path) -> None:
+    for seed in (1, 2, 3, 4):
+        shutil.rmtree(full / "runs" / "mnist" / "cnn" / f"seed-{seed}")
+    shutil.copytree(full / "runs" / "mnist" / "cnn" / "seed-0", full / "runs" / "mnist" / "cnn" / "seed-7")
+    assert one(full, claim("no_difference", delta=0.05, test="paired")).verdict == "undecided"
+
+
 # ---- not run ---------------------------------------------------------------------------------------------------------
 
 

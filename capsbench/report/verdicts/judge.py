@@ -82,7 +82,8 @@ def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate
         constant = claim.expected if claim.kind == "direction" else None
         return one_sample(sides[0].values, constant or 0.0)
     if claim.test == "paired":
-        return paired(*_same_runs(sides))
+        first, second = _same_runs(sides)
+        return paired(first, second) if len(first) > 1 else None
     if claim.test == "welch":
         return difference(sides[0].values, sides[1].values)
     return crossed(reader.scored(sides[0]), reader.scored(sides[1]))
