@@ -30,6 +30,7 @@ from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.checkpoint import write_tensors
+from capsbench.training.device import give_memory_back
 from capsbench.training.digits import training_digits
 from capsbench.training.fusing import choose_routing, plain_routing, set_routing
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
@@ -134,6 +135,7 @@ def train_run(
     if (manifest := is_done(folder, digests["run"])) is not None:
         return manifest
     (folder / "manifest.json").unlink(missing_ok=True)
+    give_memory_back()  # of the run before
     started = datetime.datetime.now(datetime.UTC)
     train = training_digits(cell, setting.digits.train, seed)
     stream = make_stream(cell, train, seed)
