@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from capsbench.data.digits import Digits
-
-LINE_SECONDS = 20.0  # between lines where there is no terminal to draw a bar on
+    from capsbench.training.run import Setting
 
 
 def _seeds(cell: Cell, seed: int | None) -> list[int]:
@@ -99,12 +98,10 @@ def _train(
 ) -> list[dict[str, Any]]:
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
-    from capsbench.training.run import Setting, choose_precision, new_model, train_run
-    from capsbench.training.tensorboard import event_writer
+    from capsbench.training.run import Setting, new_model
 
     devices.set_up(threads)
-    manifests = []
-    precisions: dict[str, dict[str, Any]] = {}
+    manifests: list[dict[str, Any]] = []
     with devices.device(device) as chosen:
         digits = load_digits(source, chosen)
 
@@ -114,31 +111,55 @@ def _train(
         for cell in {cell.label: cell for cell, _ in waiting}.values():
             if is_custom(getattr(cell.spec, "routing", "")):
                 new_model(setting_of(cell), 0)  # tried before anything trains: its mistake would come hours later
-        for cell, seed in waiting:
-            setting = setting_of(cell)
-            if cell.label not in precisions:  # a cell's seeds train alike
-                precision, timings = _stored_precision(house, cell) or choose_precision(setting, seed)
-                precisions[cell.label] = {"precision": precision, "precision_timings": timings}
+        for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
+            cells, seeds = zip(*runs, strict=True)
+            manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
+        if evaluate:
+            devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
+            trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
+            _evaluate(console, house, _not_evaluated(console, house, trained), digits, chosen)
+    return manifests
+
+
+def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tensorboard: bool) -> list[dict[str, Any]]:
+    """Train seeds of one cell; their manifests, in the order of the seeds."""
+    from capsbench.training.run import choose_precision
+    from capsbench.training.tensorboard import event_writer
+    from capsbench.training.together import most_at_once, train_seeds
+
+    cell, house = setting.cell, setting.house
+    precision, timings = _stored_precision(house, cell) or choose_precision(setting, seeds[0])  # seeds train alike
+    manifests = {}
+    with ExitStack() as stack:
+        several = most_at_once(setting.device, len(seeds)) > 1 and console.is_terminal
+        bars = (
+            stack.enter_context(progress_bars(console)) if several else None
+        )  # a terminal shows one live display at a time
+
+        @contextmanager
+        def held(seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
             folder = house.run_folder(cell, seed)
-            with event_writer(folder if tensorboard else None) as write, show_progress(console, cell, seed) as show:
+            with (
+                event_writer(folder if tensorboard else None) as write,
+                show_progress(console, cell, seed, bars) as show,
+            ):
 
                 def both(step: int, steps: int, loss: float | None, speed: float) -> None:
                     show(step, steps, loss, speed)
                     write(step, loss, speed)
 
                 with sole(folder, console.print):
-                    manifest = train_run(setting, seed, both, precisions[cell.label])
-            manifests.append(manifest)
+                    yield both
+
+        resolved = {"precision": precision, "precision_timings": timings}
+        for seed, manifest in train_seeds(setting, seeds, held, resolved):
+            manifests[seed] = manifest
             console.print(
                 f"{cell.label} seed {seed}: {manifest['status']} after {manifest['steps']:,} steps "
                 f"in {manifest['seconds']:.0f} s "
                 f"({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
             )
-        if evaluate:
-            devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
-            trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
-            _evaluate(console, house, _not_evaluated(console, house, trained), digits, chosen)
-    return manifests
+    return [manifests[seed] for seed in seeds]
 
 
 def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] | None] | None:
@@ -153,41 +174,6 @@ def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] |
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             continue
     return None
-
-
-@contextmanager
-def show_progress(console: Console, cell: Cell, seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
-    """A bar with loss, images a second and time left; lines where there is no terminal."""
-    if not console.is_terminal:
-        last = time.monotonic()
-
-        def line(step: int, steps: int, loss: float | None, speed: float) -> None:
-            nonlocal last
-            if loss is not None and (time.monotonic() - last > LINE_SECONDS or step == steps):
-                last = time.monotonic()
-                left = (steps - step) * cell.training.batch / max(speed, 1e-9)
-                console.print(
-                    f"{cell.label} seed {seed}: step {step:,} of {steps:,}, loss {loss:.4f}, "
-                    f"{speed:,.0f} images/s, {left:.0f} s left"
-                )
-
-        yield line
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}  {task.fields[speed]} images/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
-        bar = bars.add_task(f"{cell.label} seed {seed}", total=None, loss="-", speed="-")
-
-        def draw(step: int, steps: int, loss: float | None, speed: float) -> None:
-            fields = {"speed": f"{speed:,.0f}"} | ({"loss": f"{loss:.4f}"} if loss is not None else {})
-            bars.update(bar, completed=step, total=steps, **fields)  # type: ignore[arg-type]
-
-        yield draw
 
 
 def evaluate_cells(

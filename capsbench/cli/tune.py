@@ -59,7 +59,7 @@ def _tune(
     device: str | None,
     threads: int,
 ) -> None:
-    from capsbench.cli.stages import show_progress
+    from capsbench.cli.progress import show_progress
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
     from capsbench.training.run import Setting, choose_precision

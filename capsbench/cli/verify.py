@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from capsbench.cli.stages import show_progress
+from capsbench.cli.progress import show_progress
 from capsbench.data.source import DataSource, find_source
 from capsbench.errors import CapsbenchError, PlanError, ResourceError, nearest
 from capsbench.pipeline import dataset_record

@@ -27,7 +27,7 @@ def training_source(house: House, cell: Cell) -> str:
 
     Of a routing outside the package it covers the user's files too. Raises PlanError where one of them is not Python.
     """
-    roots = ["capsbench.training.run", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
+    roots = ["capsbench.training.together", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
     routing = getattr(cell.spec, "routing", None)
     if routing is None:
         return source_digest(roots)

@@ -50,7 +50,11 @@ class CudaGraph:
         self.device, self.graph = device, torch.cuda.CUDAGraph()
 
     def record(self, work: Callable[[], None]) -> None:
-        """Warm up on a side stream, as a recording must, then record."""
+        """Warm up on a side stream, as a recording must, then record there.
+
+        Libraries have work space for each stream, and a recording keeps its addresses: on torch's own stream for
+        recordings, those of several seeds would share it.
+        """
         side, here = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
         side.wait_stream(here)
         with torch.cuda.stream(side):
@@ -59,7 +63,7 @@ class CudaGraph:
         here.wait_stream(side)
         recorded = False
         try:
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, stream=side):
                 work()
             recorded = True
         finally:
@@ -120,41 +124,46 @@ def proven(step: Step, first: int, say: Callable[[str], None], recorder: Callabl
 
     The steps from `first` on are tried; all tensors of the training are left as they were, in place.
     """
-    before = _copies(step)
-    eager = _bits_after(step, step, first)  # not in the try: what fails here fails without a recording too
-    _put_back(step, before)
+    before = copies(step)
+    eager = bits_after(step, step, first)  # not in the try: what fails here fails without a recording too
+    put_back(step, before)
     fast, why = None, "it ended in other bits than the eager step"
     try:
         fast = CapturedStep(step, recorder(), first)
-        _put_back(step, before)
-        if _bits_after(step, fast, first) != eager:
+        put_back(step, before)
+        if bits_after(step, fast, first) != eager:
             fast = None
     except Exception as error:  # whatever a recording runs into is said, and the run does without one
-        fast, why = None, _said(error)
+        fast, why = None, said(error)
     if fast is None:
         step.optimiser.zero_grad()
         if step.device.type == "cuda":
             torch.cuda.empty_cache()
         say(f"The training step is not captured ({why}): slower, the same result.")
-    _put_back(step, before)
+    put_back(step, before)
     return fast or step
 
 
-def _bits_after(step: Step, way: Step | CapturedStep, first: int) -> str:
+def bits_after(step: Step, way: Callable[[int, float, float], None], first: int) -> str:
     """A digest of everything trained after the tried steps."""
     for number, (rate, progress) in enumerate(TRIED, start=first):
         way(number, rate, progress)
+    return bits_of(step)
+
+
+def bits_of(step: Step) -> str:
+    """A digest of everything trained."""
     return tensor_digest(training_tensors(step.model, step.optimiser, step.sums))
 
 
-def _copies(step: Step) -> dict[str, Tensor]:
+def copies(step: Step) -> dict[str, Tensor]:
     """What is trained, copied to the host: the GPU's peak memory is part of a run's manifest."""
     tensors = training_tensors(step.model, step.optimiser, step.sums)
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
-def _put_back(step: Step, before: dict[str, Tensor]) -> None:
+def put_back(step: Step, before: dict[str, Tensor]) -> None:
     """Write copies into the tensors they came from. An optimiser that had no state gets zeros, as it starts with."""
     for name, tensor in training_tensors(step.model, step.optimiser, step.sums).items():
         if name in before:
@@ -163,7 +172,7 @@ def _put_back(step: Step, before: dict[str, Tensor]) -> None:
             tensor.zero_()
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """What went wrong first, in one line: an error while recording makes another one at the recording's end."""
     while error.__context__ is not None:
         error = error.__context__

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from torch import nn
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_text
 from capsbench.plan.schema import Training
-from capsbench.training.capture import captured
+from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, training_tensors
 from capsbench.training.schedule import rate_at
 from capsbench.training.step import PARTS, Step
@@ -108,7 +108,9 @@ class Loop:
         self.curve: list[dict[str, float]] = []
         self.seconds_before = 0.0
         self.resumed = 0
-        self.captured = False  # whether the steps are one CUDA graph
+        self.done = self.first = 0  # steps done, and those that were when this process began
+        self.way: Step | CapturedStep = step  # how a step is done: captured or not
+        self.started = 0.0
 
     def resume(self, checkpoint: Checkpoint | None) -> int:
         """Take up a checkpoint; returns the number of steps already done."""
@@ -131,6 +133,11 @@ class Loop:
         self.say(f"going on after step {done} of {self.steps}")
         return done
 
+    @property
+    def captured(self) -> bool:
+        """Whether the steps are one CUDA graph."""
+        return self.way is not self.step
+
     def train(self, progress: Progress) -> float:
         """Train to the end; returns the last loss read (a mean over the last steps of the history).
 
@@ -138,24 +145,38 @@ class Loop:
             Diverged: the loss is not finite.
             ResourceError: a signal came (what was done is saved), or a file could not be written.
         """
-        done = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
-        if done == 0 and self.probe and self.probe.due(0, self.steps):
+        self.begin()
+        with StopSignal() as stop:
+            for _ in self.advance(progress, stop):
+                pass
+        return self.history[-1]["loss"]
+
+    def begin(self) -> None:
+        """Take up the newest checkpoint, measure what is due before the first step, capture the step."""
+        self.done = self.first = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
+        if self.done == 0 and self.probe and self.probe.due(0, self.steps):
             self._measure(0)
-        advance = captured(self.step, done, self.say) if done < self.steps else self.step
-        self.captured = advance is not self.step
-        first, since = done, int(self.history[-1]["step"]) if self.history else 0
-        started = saved = read = time.perf_counter()
+        if self.done < self.steps:
+            self.way = captured(self.step, self.done, self.say)
+
+    def advance(self, progress: Progress, stop: StopSignal) -> Iterator[None]:
+        """Train to the end once it has begun, pausing after each step: then others may have their turn, and `save`.
+
+        Raises as `train` does.
+        """
+        since = int(self.history[-1]["step"]) if self.history else 0
+        self.started = saved = read = time.perf_counter()
         interval = checkpoint_seconds()
         aside = 0.0  # seconds of probes since the last reading: not training
-        with StopSignal() as stop:
-            while done < self.steps:
-                advance(done, rate_at(done, self.steps, self.training), done / self.steps)
-                done += 1
-                loss = None
+        try:
+            while self.done < self.steps:
+                self.way(self.done, rate_at(self.done, self.steps, self.training), self.done / self.steps)
+                self.done += 1
+                done, loss = self.done, None
                 if done % self.every == 0 or done == self.steps:
                     loss = self._read(done, done - since)
                     now = time.perf_counter()
-                    speed = (done - max(first, since)) * self.training.batch / max(now - read - aside, 1e-9)
+                    speed = (done - max(self.first, since)) * self.training.batch / max(now - read - aside, 1e-9)
                     self.history[-1]["images_per_second"] = round(speed, 1)
                     read, since, aside = now, done, 0.0
                 if self.probe and self.probe.due(done, self.steps):
@@ -163,23 +184,26 @@ class Loop:
                     self._measure(done)
                     aside += time.perf_counter()
                 now = time.perf_counter()
-                progress(done, self.steps, loss, (done - first) * self.training.batch / max(now - started, 1e-9))
+                ours = (done - self.first) * self.training.batch
+                progress(done, self.steps, loss, ours / max(now - self.started, 1e-9))
                 if stop.name or (now - saved > interval and done < self.steps):
-                    self.save(done, self.seconds_before + now - started)
+                    self.save()
                     saved = time.perf_counter()
                 if stop.name:
                     raise ResourceError(
                         f"{self.folder}: stopped by {stop.name}, saved after step {done} of {self.steps}; "
                         f"the same command goes on from there."
                     )
-        self.seconds_before += time.perf_counter() - started
+                yield
+        finally:
+            self.seconds_before += time.perf_counter() - self.started
         self._write_rows()
-        return self.history[-1]["loss"]
 
-    def save(self, done: int, seconds: float) -> None:
+    def save(self) -> None:
         """Write history, curve and then the checkpoint, so that rows are never missing for steps that count as done."""
         self._write_rows()
-        meta = {**self.meta, "run": self.run_digest, "step": done, "seconds": seconds, "resumed": self.resumed}
+        seconds = self.seconds_before + time.perf_counter() - self.started
+        meta = {**self.meta, "run": self.run_digest, "step": self.done, "seconds": seconds, "resumed": self.resumed}
         tensors = training_tensors(self.step.model, self.step.optimiser, self.step.sums)
         save_checkpoint(self.folder / "checkpoint", Checkpoint(tensors, meta))
 

@@ -8,7 +8,6 @@ import importlib
 import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +113,57 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to train, and what its manifest is made of."""
+
+    setting: Setting
+    seed: int
+    digests: dict[str, str]
+    started: datetime.datetime
+    resolved: dict[str, Any]  # goes into every checkpoint too
+    stream: Stream
+    loop: Loop
+
+    def finish(self, loss: float | None, reason: str | None = None) -> dict[str, Any]:
+        """Write weights and manifest of a trained run, or with a `reason` of one that failed; returns the manifest."""
+        setting, loop, house, cell = self.setting, self.loop, self.setting.house, self.setting.cell
+        folder, model = loop.folder, loop.step.model
+        if setting.device.type == "cuda":
+            self.resolved["captured"] = loop.captured
+        write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": self.digests["run"]})
+        with plain_routing(model):
+            flops = forward_flops(model, (self.stream.height, self.stream.width))
+        manifest = {
+            "schema": 1,
+            "run": {"task": cell.task, "variant": cell.folder_name, "seed": self.seed},
+            "status": "done" if reason is None else "failed",
+            "reason": reason,
+            "digest": self.digests["run"],
+            "digests": {key: value for key, value in self.digests.items() if key != "run"},
+            "config": {**cell.config(), "steps": loop.steps},
+            "resolved": self.resolved,
+            "dataset": {key: setting.dataset[key] for key in ("name", "badge")},
+            "reductions": house.reductions(cell),
+            "parameters": count_parameters(model),
+            "flops": flops,
+            "steps": loop.steps,
+            "final_loss": loss,
+            "weights": digest_of_file(folder / "weights.safetensors"),
+            "seconds": round(loop.seconds_before, 3),
+            "peak_memory_mb": peak_memory_mb(setting.device),
+            "started": self.started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "resumed": loop.resumed,
+            "versions": versions(),
+            "machine": machine(),
+            "git": git_state(),
+        }
+        write_json(folder / "manifest.json", manifest)
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        return manifest
+
+
 @says_what_fits
 def train_run(
     setting: Setting, seed: int, progress: Progress, resolved: dict[str, Any] | None = None
@@ -129,6 +179,18 @@ def train_run(
     Raises:
         DataError: too few digits. ResourceError: memory, disk or a signal stopped it; what was saved is kept.
     """
+    run = prepare(setting, seed, resolved)
+    if not isinstance(run, Run):
+        return run
+    try:
+        loss = run.loop.train(progress)
+    except Diverged as diverged:
+        return run.finish(None, str(diverged))
+    return run.finish(loss)
+
+
+def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None) -> Run | dict[str, Any]:
+    """A run with model, data and loop, ready to begin; of one that is done already its manifest. As `train_run`."""
     house, cell = setting.house, setting.cell
     folder = house.run_folder(cell, seed)
     digests = run_digests(house, cell, seed, setting.dataset["digest"], measured_on(house, cell))
@@ -151,11 +213,9 @@ def train_run(
     epoch = stream.size
     if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take
         epoch = house.plan.tasks.given()[cell.task].train_images or TRAINING_IMAGES
-    steps = cell.steps(epoch)
-    step = Step(model, cell.spec, stream, seed, resolved["precision"], cell.training.rate)
     loop = Loop(
-        step,
-        steps=steps,
+        Step(model, cell.spec, stream, seed, resolved["precision"], cell.training.rate),
+        steps=cell.steps(epoch),
         training=cell.training,
         epoch_size=stream.size,
         folder=folder,
@@ -164,46 +224,7 @@ def train_run(
         meta=resolved,
         say=setting.say,
     )
-    status, reason, loss = "done", None, None
-    clock = time.perf_counter()
-    try:
-        loss = loop.train(progress)
-    except Diverged as diverged:
-        status, reason = "failed", str(diverged)
-        loop.seconds_before += time.perf_counter() - clock
-    if setting.device.type == "cuda":
-        resolved["captured"] = loop.captured
-    write_tensors(folder / "weights.safetensors", model.state_dict(), {"run": digests["run"]})
-    with plain_routing(model):
-        flops = forward_flops(model, (stream.height, stream.width))
-    manifest = {
-        "schema": 1,
-        "run": {"task": cell.task, "variant": cell.folder_name, "seed": seed},
-        "status": status,
-        "reason": reason,
-        "digest": digests["run"],
-        "digests": {key: value for key, value in digests.items() if key != "run"},
-        "config": {**cell.config(), "steps": steps},
-        "resolved": resolved,
-        "dataset": {key: setting.dataset[key] for key in ("name", "badge")},
-        "reductions": house.reductions(cell),
-        "parameters": count_parameters(model),
-        "flops": flops,
-        "steps": steps,
-        "final_loss": loss,
-        "weights": digest_of_file(folder / "weights.safetensors"),
-        "seconds": round(loop.seconds_before, 3),
-        "peak_memory_mb": peak_memory_mb(setting.device),
-        "started": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "resumed": loop.resumed,
-        "versions": versions(),
-        "machine": machine(),
-        "git": git_state(),
-    }
-    write_json(folder / "manifest.json", manifest)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    return manifest
+    return Run(setting, seed, digests, started, resolved, stream, loop)
 
 
 def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any], setting: Setting) -> dict[str, Any]:
@@ -213,7 +234,8 @@ def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any], set
     checkpoint = load_checkpoint(folder / "checkpoint", run_digest, lambda _: None)
     if checkpoint is None:
         return resolved
-    kept = {key: checkpoint.meta[key] for key in resolved if key in checkpoint.meta and key != "device"}
+    keys = {*resolved, "seeds_at_once"} - {"device"}  # the seconds so far are those of as many at once
+    kept = {key: checkpoint.meta[key] for key in keys if key in checkpoint.meta}
     if resolved.get("routing") == "plain":  # fused routing does not run here: that is said, and the run goes on
         kept.pop("routing", None)
     return {**resolved, **copy.deepcopy(kept)}

@@ -126,3 +126,40 @@ def test_a_run_says_in_its_manifest_that_it_was_captured_and_has_the_bits_of_one
         resolved = json.loads((folder / "manifest.json").read_text())["resolved"]
         assert resolved["captured"] is (word == "on")
     assert found["on"] == found["off"]
+
+
+@pytest.mark.parametrize("width", [1 / 32, 1])
+@pytest.mark.parametrize("name", ["capsnet-r3-recon", "em-matrix", "resnet-flops"])
+def test_captured_seeds_on_streams_of_their_own_end_in_the_bits_of_each_alone(name: str, width: float) -> None:
+    set_up()
+    alone, at_once = ([small_step(name, device="cuda", width=width) for _ in range(4)] for _ in range(2))
+    for start, step in enumerate(alone):  # other batches and rates for each
+        go_on(step, start, start + 25)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in at_once]
+    ways = []
+    for step, stream in zip(at_once, streams, strict=True):
+        with torch.cuda.stream(stream):
+            ways.append(captured(step, 0, fail))
+    for number in range(25):
+        for start, (way, stream) in enumerate(zip(ways, streams, strict=True)):
+            with torch.cuda.stream(stream):
+                go_on(way, start + number, start + number + 1)
+    torch.cuda.synchronize()
+    assert [small_bits(step) for step in at_once] == [small_bits(step) for step in alone]
+
+
+@pytest.mark.parametrize(
+    ("variant", "count"),
+    [("capsnet-r3-recon", 2), ("cnn", None)],  # dropout draws random numbers: one after another, and that is said
+)
+def test_seeds_of_a_cell_train_at_once_to_the_bits_of_each_alone(tiny, variant: str, count: int | None) -> None:
+    plan = tiny.plan(variant, steps=60)
+    assert tiny.run("alone", "train", plan, CAPSBENCH_SEEDS_AT_ONCE="1")[0] == 0
+    code, said = tiny.run("together", "train", plan, CAPSBENCH_SEEDS_AT_ONCE="8")
+    assert code == 0, said
+    assert ("since its step draws random numbers" in said) is (count is None)
+    for seed in (0, 1):
+        folder = tiny.run_folder("together", variant, seed)
+        assert bits(folder) == bits(tiny.run_folder("alone", variant, seed))
+        assert json.loads((folder / "manifest.json").read_text())["resolved"].get("seeds_at_once") == count
