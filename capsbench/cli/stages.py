@@ -131,7 +131,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     precision, timings = _stored_precision(house, cell) or choose_precision(setting, seeds[0])  # seeds train alike
     manifests = {}
     with ExitStack() as stack:
-        several = most_at_once(setting.device, len(seeds)) > 1 and console.is_terminal
+        several = most_at_once(len(seeds)) > 1 and console.is_terminal
         bars = (
             stack.enter_context(progress_bars(console)) if several else None
         )  # a terminal shows one live display at a time
