@@ -132,9 +132,8 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     manifests = {}
     with ExitStack() as stack:
         several = most_at_once(len(seeds)) > 1 and console.is_terminal
-        bars = (
-            stack.enter_context(progress_bars(console)) if several else None
-        )  # a terminal shows one live display at a time
+        # A terminal shows one live display at a time: the seeds share it.
+        bars = stack.enter_context(progress_bars(console)) if several else None
 
         @contextmanager
         def held(seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:

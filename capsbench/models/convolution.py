@@ -22,8 +22,8 @@ class Convolution(nn.Conv2d):
 
     * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
       channels, reach a third to a sixth of its rate.
-    * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in a third of the time and with
-      smaller errors.
+    * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in less than half of the time and
+      to the same exactness.
     * Many channels, bf16: only the gradient of the weights is a product of patches.
 
     Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here

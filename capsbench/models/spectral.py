@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-SIDES = range(6, 21)  # of a patch: beyond, its transform costs more than it saves
+OUTPUTS = range(1, 16)  # of a patch, a side: beyond, its transform costs more than it saves
 PATCHES = 512  # whose frequencies are made at a time, about
 
 
@@ -52,13 +52,13 @@ def tiling(height: int, width: int, kernel: int, stride: int) -> Tiling:
     """The patches with the fewest multiplications for outputs of `height` x `width`, transforms counted."""
     taps = math.ceil(kernel / stride)
 
-    def cost(side: int) -> tuple[float, int]:
-        out = side - taps + 1
+    def cost(out: int) -> float:
+        side = out + taps - 1
         patches = math.ceil(height / out) * math.ceil(width / out)
-        return patches * (2 * side**2 + side**4 / 64), side  # the second: transforms, for channels by the hundred
+        return patches * (2 * side**2 + side**4 / 64)  # the second: transforms, for channels by the hundred
 
-    side = min((side for side in SIDES if side > taps), key=cost)
-    out = side - taps + 1
+    out = min(OUTPUTS, key=cost)
+    side = out + taps - 1
     return Tiling(stride, taps, side, out, (math.ceil(height / out), math.ceil(width / out)))
 
 

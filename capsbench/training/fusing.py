@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.routing.fused import runs
 
-TOLERANCE = (
-    1e-4  # float32 against float64, of the largest entry: rounding is some 1e-6, TF32 or a mistake is 1e-3 and more
-)
+# Float32 against float64, of the largest entry: rounding is some 1e-6, TF32 or a mistake is 1e-3 and more.
+TOLERANCE = 1e-4
 IMAGES, INPUTS = 5, 37  # tried with: in no block size's favour
 
 

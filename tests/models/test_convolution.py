@@ -33,6 +33,7 @@ FREQUENCIES = [  # channels in, channels out, kernel, stride, padding, height, w
     (8, 8, 5, 1, 0, 5, 33),
     (8, 8, 6, 1, "same", 13, 14),
     (8, 8, 7, 2, 3, 17, 12),
+    (8, 8, 21, 1, 0, 28, 30),  # a kernel as large as an image
 ]
 
 
@@ -125,6 +126,16 @@ def test_by_frequencies_gives_the_same_bits_twice_and_needs_no_gradient_of_x() -
     y = ours(x)  # as a first layer: x asks for no gradient
     shares = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).float()
     assert torch.equal(torch.autograd.grad((y * shares).sum(), ours.weight)[0], first[2])
+
+
+def test_matrices_first_made_in_evaluation_serve_in_training() -> None:
+    ours, x = Convolution(8, 9, 9, stride=2), torch.randn(16, 8, 20, 20)
+    expected = answers(ours, x)
+    for made in (spectral.tiling, spectral.to_frequencies, spectral.from_frequencies):
+        made.cache_clear()
+    with torch.inference_mode():
+        assert torch.equal(ours(x), expected[0])
+    assert all(torch.equal(a, b) for a, b in zip(answers(ours, x), expected, strict=True))
 
 
 def test_few_images_and_other_kinds_of_numbers_go_the_librarys_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 PROGRAM = """
-import resource, sys
+import ctypes, resource, sys
 import torch
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a fault is a page then, whatever this machine is set to
 from capsbench.training.device import give_memory_back, set_up
 if "kept" in sys.argv:
     set_up(1)
