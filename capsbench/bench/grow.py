@@ -1,13 +1,15 @@
-"""How the cost of a training step grows: with the batch, and with the number of input capsules."""
+"""How the cost of a training step grows: with the batch, the input capsules, and the seeds trained at once."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import statistics
 from typing import Any
 
 import torch
 
-from capsbench.bench.measure import Contender, Say, race
+from capsbench.bench.measure import Contender, Say, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, random_batch
 from capsbench.data.batch import Batch
@@ -16,11 +18,14 @@ from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model
 from capsbench.plan import Cell, House
 from capsbench.plan.variants import CapsNetSpec
+from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.device import give_memory_back
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
 PIXELS = (22, 28, 36, 40)  # 288, 1152, 3200 and 4608 input capsules of the paper's CapsNet
+SEEDS = (1, 2, 4, 8)
+PRECISIONS = ("float32", "bf16")
 
 
 class _Again:
@@ -31,6 +36,44 @@ class _Again:
 
     def batch(self, _: int) -> Batch:
         return self.only
+
+
+class _AtOnce:
+    """A step of each of several seeds, as `training.together` trains them: in turn on a CPU; on a CUDA GPU captured,
+    each on a stream of its own, or, where one cannot be captured, eagerly in turn.
+
+    held: bytes that captured steps hold, which is what they ever will; None where an eager step has to be asked.
+    """
+
+    def __init__(self, steps: list[Step], device: torch.device, say: Say) -> None:
+        wait(device)  # what the steps are made of was made on another stream
+        before = _reserved(device)
+        self.ways: list[tuple[torch.cuda.Stream | None, Step | CapturedStep]] = []
+        for step in steps:
+            stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+            with _on(stream):
+                self.ways.append((stream, captured(step, 0, say)))
+        self.captured = all(isinstance(way, CapturedStep) for _, way in self.ways)
+        self.held = _reserved(device) - before if self.captured else None
+        if not self.captured:
+            self.ways = [(None, step) for step in steps]
+
+    def __call__(self) -> None:
+        for stream, way in self.ways:
+            with _on(stream):
+                way(0, 1e-3)
+
+
+def _on(stream: torch.cuda.Stream | None) -> contextlib.AbstractContextManager[object]:
+    return torch.cuda.stream(stream) if stream else contextlib.nullcontext()
+
+
+def _reserved(device: torch.device) -> int:
+    """Bytes of a GPU that torch cannot give back: a graph's memory, not counted as allocated, is among them."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved(device)
 
 
 def has_capsules(cell: Cell) -> CapsNetSpec:
@@ -46,10 +89,11 @@ def grow(
     """Training steps of a cell and of the plain CapsNet at every batch up to `largest`, and at every image size.
 
     Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a step,
-    images a second, bytes that a step holds at most beside the parameters. Raises as `has_capsules` does.
+    images a second, bytes that a step holds at most beside the parameters. Under `seeds` a step is one of each of so
+    many seeds of the cell (`_AtOnce`). Raises as `has_capsules` does.
     """
     spec = has_capsules(cell)
-    found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": []}
+    found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": [], "seeds": []}
     for images in (n for n in BATCHES if n <= largest):
         found["batch"] += _rows(house, cell, 28, images, images, rounds, device)
         say(f"batch {images}")
@@ -57,6 +101,16 @@ def grow(
         inputs = spec.primary_types * ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
         found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device)
         say(f"{inputs} input capsules")
+    given = random_batch(28, batch, device)
+    for count in SEEDS:
+        for precision in PRECISIONS:
+            steps = [_step(house, cell, precision, given, seed, device) for seed in range(count)]
+            at_once = _AtOnce(steps, device, say)
+            name = f"{cell.variant}, captured" if at_once.captured else cell.variant
+            contender = Contender(name, "training", precision, count * batch, at_once)
+            row = _row(contender, count, rounds, device)
+            found["seeds"].append(row if at_once.held is None else {**row, "peak_bytes": at_once.held})
+        say(f"seeds: {count}")
     return found
 
 
@@ -64,32 +118,31 @@ def _rows(
     house: House, cell: Cell, pixels: int, images: int, size: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
     given = random_batch(pixels, images, device)
-    contenders = [
-        Contender(PLAIN, "training", "float32", images, PlainStep(PlainCapsNet(pixels).to(device), given)),
-        *(_ours(house, cell, precision, given, device) for precision in ("float32", "bf16")),
-    ]
-    rows = []
-    for contender in contenders:
-        give_memory_back()  # of others, of other sizes: it lies in pieces, and would be twice what is needed
-        race([contender], rounds, device, lambda _: None)
-        seconds = statistics.median(contender.seconds)
-        rows.append(
-            {
-                "name": contender.name,
-                "precision": contender.precision,
-                "size": size,
-                "seconds": seconds,
-                "images_per_second": images / seconds,
-                "peak_bytes": peak_bytes(contender.call, device),
-            }
-        )
-    return rows
+    plain = PlainStep(PlainCapsNet(pixels).to(device), given)
+    contenders = [Contender(PLAIN, "training", "float32", images, plain)]
+    for precision in PRECISIONS:
+        step = _step(house, cell, precision, given, 0, device)
+        contenders.append(Contender(cell.variant, "training", precision, images, functools.partial(step, 0, 1e-3)))
+    return [_row(contender, size, rounds, device) for contender in contenders]
 
 
-def _ours(house: House, cell: Cell, precision: str, given: Batch, device: torch.device) -> Contender:
-    torch.manual_seed(0)
+def _row(contender: Contender, size: int, rounds: int, device: torch.device) -> dict[str, Any]:
+    give_memory_back()  # of others, of other sizes: it lies in pieces, and would be twice what is needed
+    race([contender], rounds, device, lambda _: None)
+    seconds = statistics.median(contender.seconds)
+    return {
+        "name": contender.name,
+        "precision": contender.precision,
+        "size": size,
+        "seconds": seconds,
+        "images_per_second": contender.images / seconds,
+        "peak_bytes": peak_bytes(contender.call, device),
+    }
+
+
+def _step(house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device) -> Step:
+    torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
     model = model.to(device).to(memory_format=torch.channels_last)
     only: Any = _Again(given)  # it has what a step asks of its data
-    step = Step(model, cell.spec, only, 0, precision, 1e-3)
-    return Contender(cell.variant, "training", precision, len(given.images), lambda: step(0, 1e-3))
+    return Step(model, cell.spec, only, seed, precision, 1e-3)

@@ -74,21 +74,26 @@ def work(console: Console, paths: list[Path], minutes: float | None, device: str
     left = [(house, source, cell, seed) for house, source in houses for cell in house.cells for seed in cell.seeds]
     left = [run for run in left if not _is_finished(*run)]
     console.print(f"{len(left)} runs to do")
+    from capsbench.training.together import most_at_once
+
     while left and not deadline.over:
-        house, source, cell, seed = left[0]
+        house, source, cell, seed = first = left[0]
+        chosen = (
+            None if most_at_once(len(cell.seeds)) > 1 else seed
+        )  # None: the cell's, as many at once as are asked for
         try:
             with deadline.training():
                 if cell.waits:
                     house, cell = _tuned(console, house, source, cell, device, threads)
-                train_cells(console, house, source, [cell], seed, device, threads, False, None)
+                train_cells(console, house, source, [cell], chosen, device, threads, False, None)
         except ResourceError as error:
             if not deadline.over:
                 raise
             console.print(str(error), markup=False)
             break
         if not deadline.over:
-            evaluate_cells(console, house, source, [cell], seed, device, threads, None)
-            left.pop(0)
+            evaluate_cells(console, house, source, [cell], chosen, device, threads, None)
+            left = [run for run in left[1:] if chosen is not None or run[2] is not first[2]]
     return len(left)
 
 

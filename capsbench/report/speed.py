@@ -72,34 +72,40 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
 
 
 def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Images a second and memory of a step against batch and input capsules."""
+    """Images a second and memory of a step against batch, input capsules and, where it was measured, seeds at once."""
+    columns = {"batch": "batch", "inputs": "input capsules", "seeds": "seeds at once"}
+    columns = {what: label for what, label in columns.items() if what in growth}
+    kinds = list(dict.fromkeys((row["name"], row["precision"]) for what in columns for row in growth[what]))
     figure = canvas(WIDTH, 5.4)
-    panels = figure.subplots(2, 2, sharex="col")
-    for column, (what, label) in zip(panels.T, (("batch", "batch"), ("inputs", "input capsules")), strict=True):
+    panels = figure.subplots(2, len(columns), sharex="col")
+    once: dict[Any, Any] = {}
+    for column, (what, label) in zip(panels.T, columns.items(), strict=True):
         for axes, value in zip(
             column, (lambda row: row["images_per_second"], lambda row: row["peak_bytes"] / 1e6), strict=True
         ):
-            _curves(axes, growth[what], value)
+            _curves(axes, growth[what], kinds, value)
         column[1].set_xlabel(label)
         sizes = sorted({row["size"] for row in growth[what]})
         column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)
+        once |= dict(zip(*reversed(column[0].get_legend_handles_labels()), strict=True))
     panels[0][0].set_ylabel("images a second, training")
     panels[1][0].set_ylabel("MB that a step holds")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3)
+    figure.legend(once.values(), once.keys(), loc="outside upper left", ncols=3)
     return figure
 
 
-def _curves(axes: Axes, rows: Sequence[Mapping[str, Any]], value: Any) -> None:
-    kinds = list(dict.fromkeys((row["name"], row["precision"]) for row in rows))
+def _curves(axes: Axes, rows: Sequence[Mapping[str, Any]], kinds: Sequence[tuple[str, str]], value: Any) -> None:
+    """A curve of each (name, precision) in `kinds` that `rows` hold, in its colour everywhere."""
     for i, kind in enumerate(kinds):
         mine = [row for row in rows if (row["name"], row["precision"]) == kind]
+        if not mine:
+            continue
         axes.plot(
             [row["size"] for row in mine],
             [value(row) for row in mine],
-            color=COLOURS[i],
-            ls=LINES[i],
-            marker=MARKERS[i],
+            color=COLOURS[i % len(COLOURS)],
+            ls=LINES[i % len(LINES)],
+            marker=MARKERS[i % len(MARKERS)],
             label=", ".join(kind),
         )
     axes.set(xscale="log", yscale="log")

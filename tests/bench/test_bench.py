@@ -132,6 +132,7 @@ def test_what_moves_and_what_is_held_is_counted() -> None:
 def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grow, "BATCHES", (2, 4, 8))
     monkeypatch.setattr(grow, "PIXELS", (22, 28))
+    monkeypatch.setattr(grow, "SEEDS", (1, 3))
     path = tmp_path / "plan.yaml"
     path.write_text(
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
@@ -141,7 +142,9 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
     result["growth"] = grow.grow(house, house.cells[0], 2, 4, 2, torch.device("cpu"), lambda _: None)
     sizes = {what: sorted({row["size"] for row in rows}) for what, rows in result["growth"].items()}
-    assert sizes == {"batch": [2, 4], "inputs": [4 * 9, 4 * 36]}
+    assert sizes == {"batch": [2, 4], "inputs": [4 * 9, 4 * 36], "seeds": [1, 3]}
+    images = [round(row["images_per_second"] * row["seconds"]) for row in result["growth"]["seeds"]]
+    assert images == [2, 2, 6, 6]  # a step is one of each seed
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
     drawn = draw_speed(result, tmp_path / "figures")
     assert [figure.name for figure in drawn] == ["roofline.png", "growth.png"]

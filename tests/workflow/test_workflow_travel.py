@@ -78,6 +78,30 @@ def test_time_that_is_up_in_the_middle_of_a_run_loses_nothing(place) -> None:
     assert "going on after step" in said.out
 
 
+@pytest.mark.slow
+def test_work_trains_several_seeds_at_once_where_that_is_asked_for(place, tmp_path: Path) -> None:
+    at_once = {"CAPSBENCH_SEEDS_AT_ONCE": "2"}
+    place.plan(steps=100_000, seeds=[0, 1], variants="[capsnet-r3-recon]")
+    said = place.capsbench("work", "tiny.yaml", "--minutes", 0.3, **at_once)
+    assert said.code == 4, said.text
+    assert len(re.findall(r"saved after step \d+ of 100000", said.out)) == 2
+    assert said.err == "capsbench: Time is up with 2 runs to do; the same command goes on.\n"
+
+    shutil.rmtree(place.results)
+    place.plan(seeds=[0, 1], variants="[cnn, capsnet-r3-recon]")
+    said = place.capsbench("work", "tiny.yaml", **at_once)
+    assert said.code == 0, said.text
+    assert "4 runs to do" in said.out
+    alone = Place(tmp_path / "alone", place.clone)
+    alone.root.mkdir(parents=True)
+    alone.plan(seeds=[0, 1], variants="[cnn, capsnet-r3-recon]")
+    assert alone.capsbench("work", "tiny.yaml").code == 0
+    weights = sorted(path.relative_to(place.results) for path in place.results.glob("runs/*/*/*/weights.safetensors"))
+    assert len(weights) == 4
+    for path in weights:
+        assert (place.results / path).read_bytes() == (alone.results / path).read_bytes(), path
+
+
 def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp_path: Path, clone: Path) -> None:
     archive = tmp_path / "back.tar.gz"
     said = done.capsbench("pack", "--results", done.results, "--to", archive)
