@@ -68,9 +68,9 @@ def plan(path: PlanPath) -> None:
     house = House.load(path)
     table = Table("task", "variant", "seeds", "steps", "batch", title=f"{house.name}: {house.plan.about}")
     for cell in house.cells:
-        size = cell.options.train_images or 60_000
+        steps = cell.steps(house.epoch_images(cell.options))
         seeds = " ".join(map(str, cell.seeds))
-        table.add_row(cell.task, cell.variant, seeds, f"{cell.steps(size):,}", str(cell.training.batch))
+        table.add_row(cell.task, cell.variant, seeds, f"{steps:,}", str(cell.training.batch))
     console.print(table)
     for task in house.plan.tasks.given():
         words = house.task_reductions(task)

@@ -15,7 +15,7 @@ from capsbench.plan.axes import Row, rows_of
 from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
 from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
-from capsbench.plan.tasks import Reduction, TaskPlan, TrainingPart
+from capsbench.plan.tasks import PAPER_PAIRS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
@@ -152,10 +152,19 @@ class House:
             training = training.model_copy(update={"precision": "bf16"})
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
+        cell = self._with_own_period(cell)
         if row.few:  # an epoch of few digits is short: what is compared is the digits, not the steps
             steps = cell.steps(self.epoch_images(task))
             cell = replace(cell, training=training.model_copy(update={"epochs": None, "steps": steps}))
         return self._with_choice(cell) if row.tuned else cell
+
+    def _with_own_period(self, cell: Cell) -> Cell:
+        """`scaled` is MNIST's period, to the trainer; a task with another one has it scaled here, as a number."""
+        if cell.training.decay_period != "scaled" or cell.options.DECAY_PERIOD == TaskPlan.DECAY_PERIOD:
+            return cell
+        steps = cell.steps(self.epoch_images(cell.options))
+        period = max(1, round(cell.options.DECAY_PERIOD * steps / PUBLISHED_STEPS))
+        return replace(cell, training=cell.training.model_copy(update={"decay_period": period}))
 
     def epoch_images(self, task: TaskPlan) -> int:
         """How many examples an epoch of a task has when it trains on every digit that the plan gives it."""
@@ -172,7 +181,8 @@ class House:
         point = read_choice(path, recipe)
         words = point.words() if point else {"decay_period": PERIOD}
         tuned = Tuned(path, recipe, point)
-        return replace(cell, training=cell.training.model_copy(update=words), tuned=tuned)
+        cell = replace(cell, training=cell.training.model_copy(update=words), tuned=tuned)
+        return self._with_own_period(cell)
 
     def trials(self, cell: Cell) -> list[Cell]:
         """The trainings that a tuned row is chosen by: its variant at every point of the grid, seeds not the plan's."""
@@ -183,7 +193,7 @@ class House:
             min(tuning.held_out, STAND_IN_IMAGES["held_out"]) if self.dataset == "uci-digits" else tuning.held_out
         )
         length = {"epochs": tuning.epochs, "steps": tuning.steps}
-        return [
+        trials = [
             replace(
                 cell,
                 variant=base,
@@ -195,6 +205,7 @@ class House:
             )
             for point in GRID
         ]
+        return [self._with_own_period(trial) for trial in trials]
 
     @staticmethod
     def _base_folder(cell: Cell) -> str:
@@ -235,9 +246,22 @@ class House:
             )
             paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
             found.append(Reduction("training", f"{length}{paper}"))
+        if self.plan.budget == "short":
+            found += self._of_the_budget(cell)
         if len(cell.seeds) < PAPER_SEEDS:
             found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
         return found + cell.options.reductions()
+
+    def _of_the_budget(self, cell: Cell) -> list[Reduction]:
+        """What the budget `short` makes shorter; for the other tasks nobody says how long was trained."""
+        steps = cell.steps(self.epoch_images(cell.options))
+        if cell.task == "mnist":
+            words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
+        elif cell.task == "multimnist":
+            words = f"{steps * cell.training.batch:,} training pairs seen, of the paper's {PAPER_PAIRS:,}"
+        else:
+            return []
+        return [Reduction("budget", words)]
 
     def task_reductions(self, task: str) -> list[str]:
         """The reductions of any of a task's variants, each once; what an axis varies is the experiment itself."""

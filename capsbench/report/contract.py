@@ -79,7 +79,7 @@ class PlannedRun(RunName):
 class Reduced(ResultsFile):
     """What a cell does with less than the protocol: another experiment, a shorter training, or fewer measurements."""
 
-    kind: Literal["experiment", "training", "measuring"]
+    kind: Literal["experiment", "training", "budget", "measuring"]
     words: str
 
 

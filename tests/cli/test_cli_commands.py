@@ -59,9 +59,17 @@ def test_plan_lists_its_runs_and_what_it_reduces(place) -> None:
 
 
 def test_the_paper_s_plan_reduces_nothing_but_what_it_says(place) -> None:
-    said = place.capsbench("plan", REPOSITORY / "config" / "paper.yaml")
+    said = place.capsbench("plan", REPOSITORY / "config" / "paper.yaml", COLUMNS="120")
     assert said.code == 0
-    assert "mnist, with less than the paper's protocol: nothing" in said.out
+    less = dict(re.findall(r"^(\w+), with less than the paper's protocol: (.*)$", said.out, re.MULTILINE))
+    assert less == {
+        "mnist": "46,875 steps in the place of the authors' 300,000",
+        "affnist": "matched on 40,000 of 320,000 images",
+        "multimnist": "6,000,000 training pairs seen, of the paper's 60,000,000; 3 of 5 seeds",
+        "two_digit": "nothing",
+    }
+    steps = dict(re.findall(r"(\w+) +│ [\w-]+ +│ [\d ]+ +│ ([\d,]+) ", said.out))
+    assert steps == {"mnist": "46,875", "affnist": "19,532", "multimnist": "46,875", "two_digit": "9,375"}
 
 
 def test_variants_lists_every_variant_with_its_parameters(place) -> None:

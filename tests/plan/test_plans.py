@@ -12,6 +12,7 @@ import yaml
 from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.done import is_done, run_digests
+from capsbench.training.schedule import rate_at
 
 PLAN = """
 name: small
@@ -59,7 +60,18 @@ def test_paper_s_plan_is_the_paper_s() -> None:
         assert cell.spec == shipped[cell.variant]
         assert cell.seeds == (0, 1, 2, 3, 4)
         assert cell.steps() == 46_875
-        assert house.reductions(cell) == []
+        assert house.reduced(cell) == [("budget", "46,875 steps in the place of the authors' 300,000")]
+    assert house.reductions(house.cell("two_digit", "two-digit-kmeans")) == []
+
+
+def test_every_task_decays_to_where_its_published_period_would() -> None:
+    """Section 6: MultiMNIST's rate falls a tenth as fast; scaled to 46,875 steps, that is 20,000 * 46,875 / 300,000."""
+    house = House.load(config_folder() / "paper.yaml")
+    found = {cell.task: cell.training.decay_period for cell in house.cells}
+    assert found == {"mnist": "scaled", "affnist": "scaled", "multimnist": 3125, "two_digit": "scaled"}
+    (cell, *_) = (cell for cell in house.cells if cell.task == "multimnist")
+    assert rate_at(46_875, 46_875, cell.training) == pytest.approx(1e-3 * 0.96**15)
+    assert house.reduced(cell)[0] == ("budget", "6,000,000 training pairs seen, of the paper's 60,000,000")
 
 
 def test_the_authors_budget_is_300k_steps_of_the_published_decay() -> None:
