@@ -75,6 +75,9 @@ class Claim(Strict):
     expected: FiniteFloat | None = None  # the published value; for a direction, the constant to be beaten
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
+    plan: str | None = (
+        None  # in whose results it is judged for good: its family's; elsewhere a verdict repeats that one
+    )
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @model_validator(mode="after")
@@ -113,7 +116,7 @@ class Claim(Strict):
         return [CellName(*name.split("/", 1)) for name in (self.cell, self.baseline) if name]
 
 
-_JUDGING = tuple(set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "untested"})
+_JUDGING = tuple(set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "untested"})
 
 
 @dataclass(frozen=True)
@@ -131,17 +134,23 @@ def load_claims(path: Path | None = None) -> Claims:
     """Read and check the claims. Raises PlanError: one sentence naming the file, the key and the nearest valid word."""
     file = path or config_folder() / "claims.yaml"
     raw = read_yaml(file)
-    if unknown := [key for key in raw if key not in ("families", "claims")]:
-        raise PlanError(f"{file}: unknown key '{unknown[0]}'{nearest(unknown[0], ('families', 'claims'))}")
-    families, values = raw.get("families"), raw.get("claims")
+    if unknown := [key for key in raw if key not in ("families", "plans", "claims")]:
+        raise PlanError(f"{file}: unknown key '{unknown[0]}'{nearest(unknown[0], ('families', 'plans', 'claims'))}")
+    families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
+    if not isinstance(plans, dict) or not all(isinstance(name, str) for name in plans.values()):
+        raise PlanError(f"{file}: plans must be a mapping of families to plans.")
+    if lost := [name for name in plans if name not in families]:
+        raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
     if not isinstance(values, list) or not values:
         raise PlanError(f"{file}: claims must be a list of at least one claim.")
     shipped = load_variants()
     claims: list[Claim] = []
     for number, value in enumerate(values, start=1):
         claim = _claim(value, file, number)
+        if claim.plan is None and claim.untested is None:
+            claim = claim.model_copy(update={"plan": plans.get(claim.family)})
         _check(claim, f"{file}: claims.{claim.id}", families, shipped)
         if claim.id in {other.id for other in claims}:
             raise PlanError(f"{file}: claims.{claim.id} stands twice; choose another id.")
@@ -171,6 +180,8 @@ def _check(claim: Claim, place: str, families: dict[str, str], shipped: dict[str
         raise PlanError(f"{place}.family: no family {claim.family!r}{nearest(claim.family, families)}")
     if claim.untested is not None:
         return
+    if claim.plan is not None and not (config_folder() / f"{claim.plan}.yaml").is_file():
+        raise PlanError(f"{place}.plan: there is no config/{claim.plan}.yaml.")
     for key in ("cell", "baseline"):
         name = getattr(claim, key)
         if name is not None:

@@ -46,9 +46,12 @@ def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
     rows = [
         {(cell.task, cell.variant) for cell in House.load(config_folder() / f"{name}.yaml").cells} for name in names
     ]
-    sides = {claim.id: set(claim.sides()) for claim in load_claims().claims if claim.untested is None}
-    assert len(sides) > 80
-    assert [name for name, cells in sides.items() if not any(cells <= plan for plan in rows)] == []
+    claims = [claim for claim in load_claims().claims if claim.untested is None]
+    assert len(claims) > 80
+    assert [claim.id for claim in claims if not any(set(claim.sides()) <= plan for plan in rows)] == []
+    home = dict(zip(names, rows, strict=True))
+    assert [claim.id for claim in claims if claim.plan and not set(claim.sides()) <= home[claim.plan]] == []
+    assert {claim.family for claim in claims if claim.plan is None} == {"other-data", "parameters"}
 
 
 def test_every_published_figure_is_a_claim() -> None:
@@ -129,6 +132,26 @@ def test_a_test_that_has_no_predictions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="no stored answers to single images; say welch"):
         load_claims(written(tmp_path, matched))
     assert load_claims(written(tmp_path / "second", matched | {"test": "welch"})).claims[0].test == "welch"
+
+
+def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    other = VALUE | {"plan": "ablation"}
+
+    def plans(said: Any) -> list[str | None]:
+        path.write_text(yaml.safe_dump({"families": {"one": "A family"}, "plans": said, "claims": [BEATS, other]}))
+        load_claims.cache_clear()
+        return [claim.plan for claim in load_claims(path).claims]
+
+    assert plans({"one": "paper"}) == ["paper", "ablation"]
+    assert plans({}) == [None, "ablation"]
+    for said, words in (
+        ({"two": "paper"}, "plans.two: no family 'two'"),
+        ({"one": "papre"}, "claims.beats.plan: there is no config/papre.yaml"),
+        ([], "plans must be a mapping"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            plans(said)
 
 
 def test_ids_and_families_are_used_once_and_all(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_the_seeds_that_are_named_decide_in_80_of_100() -> None:
     a, b = [0.0, 1.0, 2.0, 1.0, 1.0], [1.5, 2.5, 0.5, 1.5, 1.5]
     estimate = difference(a, b)
     assert estimate is not None
-    needed = seeds_to_decide(estimate, abs(estimate.value), 0.05)
+    needed = seeds_to_decide(estimate, (abs(estimate.value),), 0.05)
     assert needed is not None
     rng, trials = np.random.default_rng(9), 4000
     sd, effect = float(np.std(a, ddof=1)), abs(estimate.value)
@@ -215,9 +215,31 @@ def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
     a, b = sides(np.random.default_rng(10), 5, 0.001, 0.0)
     estimate = crossed(a, b)
     assert estimate is not None
-    assert seeds_to_decide(estimate, estimate.error, 0.05) is None
-    assert seeds_to_decide(estimate, 0.0, 0.05) is None
-    assert seeds_to_decide(estimate, 10 * estimate.error, 0.05) == 6  # one more than there are
+    assert seeds_to_decide(estimate, (estimate.error,), 0.05) is None
+    assert seeds_to_decide(estimate, (0.0,), 0.05) is None
+    assert seeds_to_decide(estimate, (10 * estimate.error,), 0.05) == 6  # one more than there are
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.02])
+def test_the_seeds_named_decide_an_equivalence_in_four_of_five_cases_be_it_in_the_middle_of_the_margin(truth) -> None:
+    """Two cells of n seeds with a spread of 0.03 each, margin 0.05: both bounds must be cleared."""
+    margin, spread = 0.05, 0.03
+    half = float(np.sqrt(0.5)) * spread
+    cells = [truth - half, truth + half], [-half, half]  # two seeds a cell, of exactly that spread
+    estimate = difference(*cells)
+    needed = seeds_to_decide(estimate, (margin - truth, margin + truth), 0.05, sides=1)
+    assert needed is not None
+
+    def decided(seeds: int) -> float:
+        rng = np.random.default_rng(7)
+        tries = [
+            difference(list(truth + rng.normal(0, spread, seeds)), list(rng.normal(0, spread, seeds)))
+            for _ in range(2_000)
+        ]
+        return sum(found.p_equivalent(margin) < 0.05 for found in tries) / len(tries)
+
+    assert 0.77 < decided(needed) < 0.93
+    assert decided(needed - 1) < 0.83
 
 
 # ---- would three trials have told ------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ import pytest
 import toy
 from judging import IMAGES, answer, claim, errors, judged, measure, one, results_of
 
+from capsbench.report.collect import collect
 from capsbench.report.verdicts import write_claims
+from capsbench.report.verdicts.tables import claimed, ours
 
 CELLS = {"mnist": ["cnn", "capsnet-r3-recon"]}
 
@@ -129,6 +131,8 @@ def test_a_constant_to_be_beaten(full: Path) -> None:
     assert judgement.verdict == "reproduced"
     assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(-1, abs=0.3)  # noqa: PT018
     assert one(full, said | {"expected": 1.0}).verdict == "not reproduced"
+    assert claimed(judgement) == "< 3"
+    assert ours(judgement).startswith(f"{judgement.estimate.value + 3:.3g} (")
 
 
 def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) -> None:
@@ -196,6 +200,21 @@ def test_a_shorter_training_judges_no_published_value_but_says_so_beside_a_direc
     assert (value.verdict, direction.verdict) == ("not run", "reproduced")
     assert "reduced protocol: 2 epochs, which judges no published value" in value.why
     assert "after a reduced training (2 epochs)" in direction.why
+
+
+def test_the_short_budget_judges_and_is_named(full: Path) -> None:
+    reduced = {f"mnist/{v}": [{"kind": "budget", "words": "46,875 steps"}] for v in CELLS["mnist"]}
+    toy.change_json(full / "plan.json", budget="short", reduced=reduced)
+    for judgement in judged(full, claim("value"), claim("direction"))[0].judgements:
+        assert judgement.verdict == "reproduced"
+        assert "under the budget short (46,875 steps)" in judgement.why
+
+
+def test_a_verdict_that_another_plan_gives_for_good_is_called_a_repetition(full: Path) -> None:
+    name = collect(full).plan.name
+    for home, repeated in (("precision", True), ("paper", name not in ("paper", "paper-digits")), (None, False)):
+        why = one(full, claim("direction", plan=home)).why
+        assert ("which this one only repeats" in why) is repeated, home
 
 
 def test_fewer_measurements_do_not_stop_a_verdict(full: Path) -> None:

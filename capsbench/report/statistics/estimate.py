@@ -66,11 +66,11 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in multipletests(list(p), method="holm")[1]]
 
 
-def seeds_to_decide(estimate: Estimate, room: float, alpha: float, sides: int = 2) -> int | None:
+def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, sides: int = 2) -> int | None:
     """How many seeds a cell give 80 % chance of a decision, if value and spread stay as they are.
 
     Args:
-        room: how far the estimate lies from the bound it must be told from.
+        rooms: how far the estimate lies from each bound that it must be told from: one, or both bounds of a margin.
         alpha: the level of the test; sides: 1 or 2, how many tails it has.
 
     Returns:
@@ -84,10 +84,14 @@ def seeds_to_decide(estimate: Estimate, room: float, alpha: float, sides: int = 
         parts = [(part.variance * part.seeds / seeds, float(seeds - 1)) for part in estimate.parts]
         variance = fixed + sum(share for share, _ in parts)
         freedom = satterthwaite([*parts, (fixed, math.inf)])
-        return room >= (stats.t.ppf(1 - alpha / sides, freedom) + stats.t.ppf(POWER, freedom)) * math.sqrt(variance)
+        if variance == 0:
+            return True
+        beyond = [room / math.sqrt(variance) - stats.t.ppf(1 - alpha / sides, freedom) for room in rooms]
+        # an estimate fails one bound or the other, never both: the chances of failing add up
+        return 1 - sum(stats.t.sf(distance, freedom) for distance in beyond) >= POWER
 
     low, high = now, MOST_SEEDS
-    if room <= 0 or not decides(high):
+    if min(rooms) <= 0 or not decides(high):
         return None
     while high - low > 1:  # at `high` it is decided; at `low` it was not
         middle = (low + high) // 2

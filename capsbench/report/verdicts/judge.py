@@ -116,7 +116,7 @@ def _three_trials(claim: Claim, sides: list[Side]) -> ThreeTrials | None:
 
 
 def _correct(family: list[Judgement]) -> None:
-    """Holm over the declared family: what is not run counts with p = 1, lest a verdict turn when it is run."""
+    """Holm over the declared family: what is not run counts with p = 1, lest a verdict be taken back when it is run."""
     found = [1.0 if judgement.p is None else judgement.p for judgement in family]
     adjusted = holm(found)
     order = sorted(range(len(family)), key=found.__getitem__)
@@ -126,10 +126,10 @@ def _correct(family: list[Judgement]) -> None:
             continue
         judgement.p_holm = adjusted[k]
         judgement.level = ALPHA / (len(family) - rank)
-        if judgement.claim.kind == "direction":
-            # the level at which the interval excludes 0 exactly where p_holm is under ALPHA, also behind a larger p
-            shown = min(judgement.level, ALPHA * judgement.p / adjusted[k]) if judgement.p > 0 else judgement.level
-            judgement.adjusted = judgement.estimate.interval(1 - shown)
+        # the level at which the interval decides exactly as p_holm under ALPHA does, also behind a larger p
+        shown = min(judgement.level, ALPHA * judgement.p / adjusted[k]) if judgement.p > 0 else judgement.level
+        tails = 1 if judgement.claim.kind == "direction" else 2  # one-sided tests, two of them
+        judgement.adjusted = judgement.estimate.interval(1 - tails * shown)
 
 
 # ---- one rule a kind -----------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def _value(judgement: Judgement) -> None:
     elif high < bounds[0] or low > bounds[1]:
         judgement.verdict, judgement.why = "not reproduced", f"{ours} lies outside {said}"
     else:
-        room = abs(abs(estimate.value - claim.expected) - claim.delta)
-        _undecided(judgement, f"{ours} reaches over a bound of {said}", room, ALPHA, sides=2)
+        rooms = _rooms(estimate.value - claim.expected, claim.delta)
+        _undecided(judgement, f"{ours} reaches over a bound of {said}", rooms, ALPHA, sides=2)
 
 
 def _direction(judgement: Judgement) -> None:
@@ -166,25 +166,28 @@ def _direction(judgement: Judgement) -> None:
         judgement.verdict = "reproduced" if right else "not reproduced"
         judgement.why = f"{ours} excludes 0 on the {'claimed' if right else 'other'} side"
     else:
-        _undecided(judgement, f"{ours} holds 0", abs(estimate.value), judgement.level, sides=2)
+        _undecided(judgement, f"{ours} holds 0", (abs(estimate.value),), judgement.level, sides=2)
 
 
 def _no_difference(judgement: Judgement) -> None:
     """Both one-sided tests: reproduced; the 95 % interval beyond the margin: not reproduced. Never by a large p."""
     claim, estimate = judgement.claim, judgement.estimate
-    assert estimate is not None and claim.delta is not None and judgement.p_holm is not None  # noqa: PT018
+    assert estimate is not None and claim.delta is not None  # noqa: PT018
+    assert judgement.adjusted is not None and judgement.p_holm is not None  # noqa: PT018
     unit = judgement.sides[0].unit
     low, high = estimate.interval()
     margin = f"the margin of ± {number(claim.delta)} {unit}"
-    ours = f"The difference is {number(estimate.value)} {unit}, its 95 % interval {span(low, high, unit)}"
-    inside = claim.delta - abs(estimate.value)
+    ours = f"The difference is {number(estimate.value)} {unit}"
+    tested = f"the interval of both one-sided tests, Holm-adjusted, {span(*judgement.adjusted, unit)},"
     if judgement.p_holm < ALPHA:
-        judgement.verdict, judgement.why = "reproduced", f"{ours}: both one-sided tests put it inside {margin}"
+        judgement.verdict, judgement.why = "reproduced", f"{ours}; {tested} lies inside {margin}"
     elif low > claim.delta or high < -claim.delta:
-        judgement.verdict, judgement.why = "not reproduced", f"{ours}: it lies beyond {margin}"
+        judgement.verdict = "not reproduced"
+        judgement.why = f"{ours}; its 95 % interval, {span(low, high, unit)}, lies beyond {margin}"
     else:
-        level, tails = (judgement.level, 1) if inside > 0 else (ALPHA, 2)
-        _undecided(judgement, f"{ours}: equivalence within {margin} is not shown", abs(inside), level, tails)
+        rooms = _rooms(estimate.value, claim.delta)
+        level, tails = (judgement.level, 1) if len(rooms) == 2 else (ALPHA, 2)
+        _undecided(judgement, f"{ours}; {tested} does not lie inside {margin}", rooms, level, tails)
 
 
 RULES: dict[str, Callable[[Judgement], None]] = {
@@ -194,10 +197,15 @@ RULES: dict[str, Callable[[Judgement], None]] = {
 }
 
 
-def _undecided(judgement: Judgement, why: str, room: float, level: float, sides: int) -> None:
+def _rooms(off: float, delta: float) -> tuple[float, ...]:
+    """From ±delta: an estimate inside must be told from both bounds, one beyond from the nearer."""
+    return (delta - off, delta + off) if abs(off) < delta else (abs(off) - delta,)
+
+
+def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: float, sides: int) -> None:
     assert judgement.estimate is not None  # rules are asked where there is one
     judgement.verdict = "undecided"
-    judgement.seeds_needed = seeds_to_decide(judgement.estimate, room, level, sides)
+    judgement.seeds_needed = seeds_to_decide(judgement.estimate, rooms, level, sides)
     judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
 
 
@@ -207,6 +215,13 @@ def _caveats(results: Results, judgement: Judgement) -> str:
         reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "training"
     )
     words = few_seeds(judgement.n) + (f", after a reduced training ({', '.join(shorter)})" if shorter else "")
+    named = dict.fromkeys(
+        reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "budget"
+    )
+    words += f", under the budget {results.plan.budget} ({', '.join(named)})" if named else ""
+    home = judgement.claim.plan
+    if home is not None and results.plan.name not in (home, f"{home}-digits"):
+        words += f"; what counts is the verdict of config/{home}.yaml, which this one only repeats"
     failed = sum(side.failed for side in judgement.sides)
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 

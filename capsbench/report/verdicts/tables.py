@@ -83,11 +83,18 @@ def _row(judgement: Judgement) -> WideRow:
 
 
 def ours(judgement: Judgement) -> str:
-    """`-0.04 (-0.09 to 0.01) %`."""
+    """`-0.04 (-0.09 to 0.01) %`: a difference; of a claim about one cell that cell's mean."""
     if judgement.estimate is None:
         return NOTHING
-    low, high = judgement.estimate.interval()
-    return f"{number(judgement.estimate.value)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
+    constant = _constant(judgement)
+    mean, low, high = (value + constant for value in (judgement.estimate.value, *judgement.estimate.interval()))
+    return f"{number(mean)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
+
+
+def _constant(judgement: Judgement) -> float:
+    """The number that a direction claim's cell is to beat, which its estimate has taken off; else 0."""
+    claim = judgement.claim
+    return (claim.expected or 0.0) if claim.kind == "direction" else 0.0
 
 
 def claimed(judgement: Judgement) -> str:
@@ -97,7 +104,8 @@ def claimed(judgement: Judgement) -> str:
         return NOTHING if claim.expected is None else _around(claim.expected, claim.delta)
     if claim.kind == "no_difference":
         return NOTHING if claim.delta is None else _around(0, claim.delta)
-    return NOTHING if claim.direction is None else f"{'<' if claim.direction == 'less' else '>'} 0"
+    sign = "<" if claim.direction == "less" else ">"
+    return NOTHING if claim.direction is None else f"{sign} {number(_constant(judgement))}"
 
 
 def _around(value: float, delta: float | None) -> str:
