@@ -27,7 +27,10 @@ RULES = {"top2_accuracy": exactly, "both_above_half_accuracy": both_above_half}
 def evaluate(trained: Trained) -> list[Condition]:
     """One condition a layout. `top2_accuracy` and `both_above_half_accuracy` are means over the last epochs.
 
-    `final_...` are those of the final weights alone, `single_error` is their error on single test digits.
+    `final_...` are those of the final weights alone, `final_exact_above_half_accuracy` is the share of pairs in which
+    their scores above 0.5 are the two digits' and no others (ours: as ten yes/no answers would be read, which the
+    other two never ask), `single_error` is their error on single test digits.
+
     Raises DataError when curve.csv is not as it should be.
     """
     options = trained.cell.options
@@ -58,7 +61,9 @@ def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[An
     """The final weights' predictions on every pair, and both accuracies in percent."""
     labels, scores, bases = [], [], []
     right: dict[str, list[Tensor]] = {name: [] for name in RULES}
+    exact = 0
     for shown, answer in scored_pairs(model, pairs):
+        exact += int(exactly_above_half(answer, shown.labels).sum())
         for name, rule in RULES.items():
             right[name].append(rule(answer, shown.labels).to(torch.uint8).cpu())
         labels.append(shown.labels.to(torch.uint8).cpu())
@@ -70,4 +75,11 @@ def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[An
         "bases": torch.cat(bases).numpy().astype(np.uint16),
         **{name: torch.cat(parts).numpy() for name, parts in right.items()},
     }
-    return arrays, {name: 100 * int(arrays[name].sum()) / pairs.size for name in RULES}
+    counts = {**{name: int(arrays[name].sum()) for name in RULES}, "exact_above_half_accuracy": exact}
+    return arrays, {name: 100 * count / pairs.size for name, count in counts.items()}
+
+
+def exactly_above_half(scores: Tensor, labels: Tensor) -> Tensor:
+    """Whether the classes with scores [N, K] above 0.5 are the labels [N, 2] int64 and no others: [N] bool."""
+    true = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels, True)  # [N, K]
+    return ((scores > 0.5) == true).all(1)

@@ -32,7 +32,13 @@ METRICS: dict[str, dict[str, tuple[str, ...]]] = {  # what a claim may be about:
         )
     },
     "two_digit": {
-        condition: (*_PAIRS, *(f"final_{name}" for name in _PAIRS), "single_error") for condition in ("56x28", "28x56")
+        condition: (
+            *_PAIRS,
+            *(f"final_{name}" for name in _PAIRS),
+            "final_exact_above_half_accuracy",
+            "single_error",
+        )
+        for condition in ("56x28", "28x56")
     },
 }
 CROSSED = {  # whose test digits can be drawn again from predictions.npz

@@ -80,6 +80,7 @@ SPECS = {
             (
                 Metric("top2_accuracy", "top-2 accuracy", "%", better="greater"),
                 Metric("both_above_half_accuracy", "and both above 0.5", "%", better="greater"),
+                Metric("final_exact_above_half_accuracy", "just these above 0.5", "%", better="greater"),
             ),
         ),
     )

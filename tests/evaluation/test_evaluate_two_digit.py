@@ -12,7 +12,7 @@ from stand_ins import Reader, coded_digits, trained
 
 from capsbench.data.digits import Digits
 from capsbench.errors import DataError
-from capsbench.evaluation.two_digit import evaluate
+from capsbench.evaluation.two_digit import evaluate, exactly_above_half
 
 DIGITS = Digits(coded_digits(100), coded_digits(60))
 COLUMNS = [f"{c}.{m}" for c in ("56x28", "28x56") for m in ("top2_accuracy", "both_above_half_accuracy")]
@@ -31,12 +31,27 @@ def metrics(condition) -> dict[str, float]:
 def test_means_of_the_last_epochs_beside_the_final_weights(tmp_path) -> None:
     curve(tmp_path, (4, 1, 0.5, 0.25, 0.4, 0.1), (7, 2, 0.7, 0.35, 0.6, 0.3))
     tall, wide = evaluate(trained("two_digit", Reader(pairs=True, high=0.45), DIGITS, tmp_path, pairs=80))
-    final = {"final_top2_accuracy": 100.0, "final_both_above_half_accuracy": 0.0, "single_error": 0.0}
+    final = {
+        "final_top2_accuracy": 100.0, "final_both_above_half_accuracy": 0.0, "final_exact_above_half_accuracy": 0.0,
+        "single_error": 0.0,
+    }  # fmt: skip
     assert metrics(tall) == pytest.approx({"top2_accuracy": 60.0, "both_above_half_accuracy": 30.0} | final)
     assert metrics(wide) == pytest.approx({"top2_accuracy": 50.0, "both_above_half_accuracy": 20.0} | final)
     assert (tall.name, wide.name) == ("56x28", "28x56")
     assert {unit for _, unit in tall.metrics.values()} == {"%"}
     assert tall.images == wide.images == 80
+
+
+def test_what_is_above_half_must_be_the_two_digits_and_no_other() -> None:
+    labels = torch.tensor([[0, 2]] * 5)
+    scores = torch.tensor([
+        [0.9, 0.1, 0.6, 0.5],  # half is not above half
+        [0.9, 0.1, 0.6, 0.51],  # the two highest are right, but a third one is said too
+        [0.9, 0.1, 0.5, 0.1],
+        [0.1, 0.9, 0.6, 0.1],
+        [0.9, 0.1, float("nan"), 0.1],
+    ])  # fmt: skip
+    assert exactly_above_half(scores, labels).tolist() == [True, False, False, False, False]
 
 
 @torch.inference_mode()

@@ -80,8 +80,8 @@ def test_truncated_and_missing_runs_are_not_called_failed(spoiled: tuple[Path, R
 def test_a_variant_whose_runs_all_failed_keeps_its_rows(spoiled: tuple[Path, Report]) -> None:
     frame = pd.read_csv(spoiled[0] / "tables" / "two_digit.csv")
     rows = frame[frame["variant"] == "two-digit-uniform"]
-    assert list(rows["condition"]) == ["56x28", "56x28", "28x56", "28x56"]
-    assert set(rows["metric"]) == {"top2_accuracy", "both_above_half_accuracy"}
+    assert list(rows["condition"]) == ["56x28"] * 3 + ["28x56"] * 3
+    assert set(rows["metric"]) == {"top2_accuracy", "both_above_half_accuracy", "final_exact_above_half_accuracy"}
     assert set(rows["n"]) == {0}
     assert set(rows["n_failed"]) == {3}
     assert rows[["mean", "sd", "ci_low", "ci_high"]].isna().all(axis=None)

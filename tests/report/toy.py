@@ -337,6 +337,7 @@ def two_digit(variant: str, rng: np.random.Generator) -> dict[str, Any]:
                     base * (0.3 if base < 50 else 0.98) - fall + 2 * rng.standard_normal(),
                     "%",
                 ),
+                "final_exact_above_half_accuracy": (base / 4 + rng.standard_normal(), "%"),
             },
             {},
             {},

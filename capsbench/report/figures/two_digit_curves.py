@@ -20,7 +20,11 @@ def draw(results: Results, published: Published) -> Drawing:
     """One panel a metric, for the source's condition; each seed a thin line, the mean over seeds a thick one."""
     spec = spec_for(TASK, results)
     condition = spec.conditions[0]
-    metrics = {f"{condition}.{metric.name}": f"{metric.label}, {metric.unit}" for metric in spec.main}
+    metrics = {  # those measured along the training
+        f"{condition}.{metric.name}": f"{metric.label}, {metric.unit}"
+        for metric in spec.main
+        if not metric.name.startswith("final_")
+    }
     curves: dict[str, list[pd.DataFrame]] = {}
     for run in results.done(TASK):
         curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
