@@ -20,6 +20,7 @@ from capsbench.plan import Cell, House
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.device import give_memory_back
+from capsbench.training.fusing import choose_routing
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
@@ -104,9 +105,9 @@ def grow(
     given = random_batch(28, batch, device)
     for count in SEEDS:
         for precision in PRECISIONS:
-            steps = [_step(house, cell, precision, given, seed, device) for seed in range(count)]
-            at_once = _AtOnce(steps, device, say)
-            name = f"{cell.variant}, captured" if at_once.captured else cell.variant
+            made = [_step(house, cell, precision, given, seed, device) for seed in range(count)]
+            at_once = _AtOnce([step for step, _ in made], device, say)
+            name = f"{made[0][1]}, captured" if at_once.captured else made[0][1]
             contender = Contender(name, "training", precision, count * batch, at_once)
             row = _row(contender, count, rounds, device)
             found["seeds"].append(row if at_once.held is None else {**row, "peak_bytes": at_once.held})
@@ -121,8 +122,8 @@ def _rows(
     plain = PlainStep(PlainCapsNet(pixels).to(device), given)
     contenders = [Contender(PLAIN, "training", "float32", images, plain)]
     for precision in PRECISIONS:
-        step = _step(house, cell, precision, given, 0, device)
-        contenders.append(Contender(cell.variant, "training", precision, images, functools.partial(step, 0, 1e-3)))
+        step, name = _step(house, cell, precision, given, 0, device)
+        contenders.append(Contender(name, "training", precision, images, functools.partial(step, 0, 1e-3)))
     return [_row(contender, size, rounds, device) for contender in contenders]
 
 
@@ -140,9 +141,12 @@ def _row(contender: Contender, size: int, rounds: int, device: torch.device) -> 
     }
 
 
-def _step(house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device) -> Step:
+def _step(house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device) -> tuple[Step, str]:
+    """The eager step that a run has, and what it is called: on a GPU its routing is fused where it can be."""
     torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
     model = model.to(device).to(memory_format=torch.channels_last)
     only: Any = _Again(given)  # it has what a step asks of its data
-    return Step(model, cell.spec, only, seed, precision, 1e-3)
+    fused = choose_routing(model, device, lambda _: None).get("routing") == "fused"
+    name = f"{cell.variant}, fused" if fused else cell.variant
+    return Step(model, cell.spec, only, seed, precision, 1e-3), name

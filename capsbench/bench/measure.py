@@ -54,17 +54,16 @@ def wait(device: torch.device) -> None:
 def products(device: torch.device) -> Iterator[Contender]:
     """Square matrix products in float32 and bf16: the rate that a step is held against."""
     side = SIDE if device.type == "cpu" else 4 * SIDE
-    draw = torch.Generator().manual_seed(0)
+    draw = torch.Generator(device).manual_seed(0)
     for precision, kind in (("float32", torch.float32), ("bf16", torch.bfloat16)):
-        a = torch.randn(side, side, generator=draw).to(device, kind)
-        b = torch.randn(side, side, generator=draw).to(device, kind)
+        a, b = (torch.randn(side, side, generator=draw, device=device).to(kind) for _ in range(2))
         yield Contender(f"matrix product {side}", "product", precision, 0, _product(a, b), 2 * side**3)
 
 
 def copy(device: torch.device) -> Contender:
     """A copy that no cache holds: the rate at which memory is read and written."""
     size = (64 if device.type == "cpu" else 1024) * 2**20
-    a = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(device)
+    a = torch.rand(size, generator=torch.Generator(device).manual_seed(0), device=device)
     b = torch.empty_like(a)
     return Contender("copy", "copy", "float32", 0, lambda: _copy(a, b), moved=2 * a.numel() * a.element_size())
 

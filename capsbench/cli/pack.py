@@ -27,6 +27,7 @@ MEGABYTES = 60
 # What `capsbench work` imports beside PyTorch. Snakemake and what only draws the report stay at home.
 WORK = ("pydantic", "typer", "rich", "pyyaml", "safetensors", "pandas", "scipy", "scikit-learn", "torchmetrics")
 PYTORCH = ("torch", "torchvision")
+CARRIED = {"typing-extensions"}  # comes with PyTorch, but may be older there than pydantic wants
 RUN = """\
 #!/bin/sh
 # Trains and evaluates what is missing of the plans, stops after the minutes said (9) and goes on when called again.
@@ -99,8 +100,11 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
 
 
 def missing_packages(have: Iterable[str]) -> list[str]:
-    """What `capsbench work` needs, and those need in turn, that neither comes with PyTorch nor is in `have`."""
-    return sorted(_closure(WORK) - _closure(PYTORCH) - {canonicalize_name(name) for name in have})
+    """What `capsbench work` needs, and those need in turn, that neither comes with PyTorch nor is in `have`.
+
+    What comes with PyTorch and may be too old there is carried.
+    """
+    return sorted(_closure(WORK) - (_closure(PYTORCH) - CARRIED) - {canonicalize_name(name) for name in have})
 
 
 def _closure(roots: Iterable[str]) -> set[str]:

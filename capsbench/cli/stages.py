@@ -123,6 +123,8 @@ def _train(
 
 def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tensorboard: bool) -> list[dict[str, Any]]:
     """Train seeds of one cell; their manifests, in the order of the seeds."""
+    import torch
+
     from capsbench.training.run import choose_precision
     from capsbench.training.tensorboard import event_writer
     from capsbench.training.together import most_at_once, train_seeds
@@ -138,6 +140,9 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
         @contextmanager
         def held(seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
             folder = house.run_folder(cell, seed)
+            if setting.device.type == "cuda":  # a run's peak is its own, not the run's or evaluation's before it
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats(setting.device)
             with (
                 event_writer(folder if tensorboard else None) as write,
                 show_progress(console, cell, seed, bars) as show,

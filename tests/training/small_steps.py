@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from capsbench.data.batch import DigitSet, Stream
@@ -14,6 +15,7 @@ from capsbench.plan import load_variants
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import Spec
 from capsbench.training.checkpoint import tensor_digest, training_tensors
+from capsbench.training.fusing import choose_routing
 from capsbench.training.step import Step, adam
 
 VARIANTS = load_variants()
@@ -44,13 +46,20 @@ def stream_of(task: str, spec: Spec, device: str = "cpu") -> Stream:
 
 
 def small_step(
-    name: str, task: str | None = None, precision: str = "float32", device: str = "cpu", width: float = 1 / 32
+    name: str,
+    task: str | None = None,
+    precision: str = "float32",
+    device: str = "cpu",
+    width: float = 1 / 32,
+    fused: bool = False,
 ) -> Step:
-    """The step of a variant at a task, its home unless said."""
+    """The step of a variant at a task, its home unless said; `fused`: with fused routing, or the test fails."""
     task = task or VARIANTS[name].home
     spec = VARIANTS[name].scaled(width)
     torch.manual_seed(0)
     model = build_model(spec, TASKS[task].IMAGE[0]).to(device).to(memory_format=torch.channels_last)
+    if fused:
+        assert choose_routing(model, torch.device(device), pytest.fail) == {"routing": "fused"}
     return Step(model, spec, stream_of(task, spec, device), 5, precision, 1e-3)
 
 

@@ -57,12 +57,19 @@ def test_killed_on_a_gpu_and_gone_on_with_ends_in_the_same_bits(tiny) -> None:
 @pytest.mark.parametrize("width", [1 / 32, 1])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize(
-    "name",
-    ["capsnet-r3-recon", "capsnet-scaled-distance", "cnn", "cnn-pool", "resnet-flops", "em-matrix", "two-digit-kmeans"],
+    ("name", "fused"),
+    [
+        *((name, True) for name in ("capsnet-r3-recon", "capsnet-kmeans")),
+        *((name, False) for name in ("capsnet-r3-recon", "capsnet-scaled-distance", "cnn", "cnn-pool", "resnet-flops")),
+        *((name, False) for name in ("em-matrix", "two-digit-kmeans")),
+    ],
 )
-def test_a_captured_step_ends_in_the_bits_of_the_eager_one(name: str, precision: str, width: float) -> None:
+def test_a_captured_step_ends_in_the_bits_of_the_eager_one(
+    name: str, precision: str, width: float, fused: bool
+) -> None:
     set_up()
-    eager, recorded = (small_step(name, precision=precision, device="cuda", width=width) for _ in range(2))
+    both = (small_step(name, precision=precision, device="cuda", width=width, fused=fused) for _ in range(2))
+    eager, recorded = both
     fast = captured(recorded, 0, fail)
     assert isinstance(fast, CapturedStep)
     go_on(eager, 0, 25)  # over two epochs' ends
