@@ -136,6 +136,9 @@ def _closure_digest(roots: Iterable[str], outside: Mapping[str, Path]) -> str:
 # ---- machine -------------------------------------------------------------------------------------------------------
 
 
+SOURCE = (":(top)", ":(top,exclude)results")  # of the repository, as git names it
+
+
 def versions() -> dict[str, str]:
     """Versions of Python, of capsbench and of the packages that can change a number."""
     found = {"capsbench": __version__, "python": platform.python_version()}
@@ -173,14 +176,17 @@ def _packed() -> dict[str, Any] | None:
 
 @functools.cache
 def git_state() -> dict[str, Any]:
-    """Commit and dirty flag of the clone (or packed commit) that capsbench runs from; both null outside one."""
+    """Commit and dirty flag of the clone (or packed commit) that capsbench runs from; both null outside one.
+
+    Results that are in the repository do not count: a report drawn anew changes them, and no number.
+    """
     commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
     tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
     if commit is None or tracked is None:
         return _packed() or {"commit": None, "dirty": None}
     return {
         "commit": commit,
-        "dirty": bool(_ask("git", "status", "--porcelain", "--untracked-files=no", folder=PACKAGE)),
+        "dirty": bool(_ask("git", "status", "--porcelain", "--untracked-files=no", "--", *SOURCE, folder=PACKAGE)),
     }
 
 

@@ -20,7 +20,7 @@ from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import whole_file, write_json
-from capsbench.provenance import PACKAGE, git_state, tree
+from capsbench.provenance import PACKAGE, SOURCE, git_state, tree
 
 REPOSITORY = PACKAGE.parent
 MEGABYTES = 60
@@ -58,7 +58,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "capsbench-pack"
         root.mkdir()
-        code = subprocess.run(["git", "archive", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True).stdout
+        command = ["git", "archive", "HEAD", "--", *SOURCE]  # no results: what is done here is not done there
+        code = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x"], cwd=root, input=code, check=True)
         data = root / "data" / TORCHVISION["mnist"] / "raw"
         data.mkdir(parents=True)

@@ -1,0 +1,40 @@
+"""Whether a clone is called dirty: by its source and plans, not by results that lie in the repository."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from capsbench import provenance
+
+FILES = ("capsbench/provenance.py", "config/paper.yaml", "results/paper/report.html")
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as committed")
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "capsbench")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "dirty"), [(None, False), *zip(FILES, (True, True, False), strict=True)])
+def test_a_clone_is_dirty_by_its_source(clone: Path, name: str | None, dirty: bool) -> None:
+    if name is not None:
+        (clone / name).write_text("changed")
+    (clone / "notes.txt").write_text("no part of the repository")
+    state = provenance.git_state.__wrapped__()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
+    assert state == {"commit": head.stdout.strip(), "dirty": dirty}
+
+
+def test_outside_a_repository_neither_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.git_state.__wrapped__() == {"commit": None, "dirty": None}
