@@ -69,6 +69,7 @@ def test_every_task_decays_to_where_its_published_period_would() -> None:
     house = House.load(config_folder() / "paper.yaml")
     found = {cell.task: cell.training.decay_period for cell in house.cells}
     assert found == {"mnist": "scaled", "affnist": "scaled", "multimnist": 3125, "two_digit": "scaled"}
+    assert {cell.training.decay for cell in house.cells if cell.task == "two_digit"} == {1.0}  # the source's Adam
     (cell, *_) = (cell for cell in house.cells if cell.task == "multimnist")
     assert rate_at(46_875, 46_875, cell.training) == pytest.approx(1e-3 * 0.96**15)
     assert house.reduced(cell)[0] == ("budget", "6,000,000 training pairs seen, of the paper's 60,000,000")
