@@ -96,16 +96,16 @@ def grow(
     spec = has_capsules(cell)
     found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": [], "seeds": []}
     for images in (n for n in BATCHES if n <= largest):
-        found["batch"] += _rows(house, cell, 28, images, images, rounds, device)
+        found["batch"] += _rows(house, cell, 28, images, images, rounds, device, say)
         say(f"batch {images}")
     for pixels in PIXELS:
         inputs = spec.primary_types * ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
-        found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device)
+        found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device, say)
         say(f"{inputs} input capsules")
     given = random_batch(28, batch, device)
     for count in SEEDS:
         for precision in PRECISIONS:
-            made = [_step(house, cell, precision, given, seed, device) for seed in range(count)]
+            made = [_step(house, cell, precision, given, seed, device, say) for seed in range(count)]
             at_once = _AtOnce([step for step, _ in made], device, say)
             name = f"{made[0][1]}, captured" if at_once.captured else made[0][1]
             contender = Contender(name, "training", precision, count * batch, at_once)
@@ -116,13 +116,13 @@ def grow(
 
 
 def _rows(
-    house: House, cell: Cell, pixels: int, images: int, size: int, rounds: int, device: torch.device
+    house: House, cell: Cell, pixels: int, images: int, size: int, rounds: int, device: torch.device, say: Say
 ) -> list[dict[str, Any]]:
     given = random_batch(pixels, images, device)
     plain = PlainStep(PlainCapsNet(pixels).to(device), given)
     contenders = [Contender(PLAIN, "training", "float32", images, plain)]
     for precision in PRECISIONS:
-        step, name = _step(house, cell, precision, given, 0, device)
+        step, name = _step(house, cell, precision, given, 0, device, say)
         contenders.append(Contender(name, "training", precision, images, functools.partial(step, 0, 1e-3)))
     return [_row(contender, size, rounds, device) for contender in contenders]
 
@@ -141,12 +141,14 @@ def _row(contender: Contender, size: int, rounds: int, device: torch.device) -> 
     }
 
 
-def _step(house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device) -> tuple[Step, str]:
+def _step(
+    house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device, say: Say
+) -> tuple[Step, str]:
     """The eager step that a run has, and what it is called: on a GPU its routing is fused where it can be."""
     torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
     model = model.to(device).to(memory_format=torch.channels_last)
     only: Any = _Again(given)  # it has what a step asks of its data
-    fused = choose_routing(model, device, lambda _: None).get("routing") == "fused"
+    fused = choose_routing(model, device, say).get("routing") == "fused"
     name = f"{cell.variant}, fused" if fused else cell.variant
     return Step(model, cell.spec, only, seed, precision, 1e-3), name

@@ -58,7 +58,7 @@ def single_error(model: nn.Module, digits: DigitSet) -> float:
 
 
 def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-    """The final weights' predictions on every pair, and both accuracies in percent."""
+    """The final weights' predictions on every pair, and the accuracies in percent, by name without `final_`."""
     labels, scores, bases = [], [], []
     right: dict[str, list[Tensor]] = {name: [] for name in RULES}
     exact = 0

@@ -34,15 +34,12 @@ def span(numbers: Iterable[int | None]) -> str:
 
 
 def budget_words(results: Results, task: str | None = None) -> str:
-    """The plan's budget in words, for one task or all: its numbers hold for MNIST, other tasks have their own."""
-    epochs, steps = {None: ("MNIST 100 epochs, ", "MNIST 300k steps, "), "mnist": ("100 epochs, ", "300k steps, ")}.get(
-        task, ("", "")
-    )
-    meaning = {
-        "short": f"short ({epochs}the decay scaled to the length)",
-        "authors": f"authors ({steps}the published decay)",
-    }
-    return meaning.get(results.plan.budget, results.plan.budget)
+    """The plan's budget, for one task or all; its numbers are MNIST's, other tasks have steps of their own."""
+    meaning = {"short": "100 epochs, the decay scaled to the length", "authors": "300k steps, the published decay"}
+    budget = results.plan.budget
+    if budget not in meaning or task not in (None, "mnist"):
+        return budget
+    return f"{budget} ({'' if task else 'MNIST: '}{meaning[budget]})"
 
 
 def data_words(results: Results, task: str) -> str:

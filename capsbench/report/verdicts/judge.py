@@ -221,7 +221,7 @@ def _caveats(results: Results, judgement: Judgement) -> str:
     words += f", under the budget {results.plan.budget} ({', '.join(named)})" if named else ""
     home = judgement.claim.plan
     if home is not None and results.plan.name not in (home, f"{home}-digits"):
-        words += f"; what counts is the verdict of config/{home}.yaml, which this one only repeats"
+        words += f"; what counts is the verdict on the results of config/{home}.yaml"
     failed = sum(side.failed for side in judgement.sides)
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 
