@@ -13,6 +13,7 @@ and says so. Either way it is the same run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Protocol
@@ -68,6 +69,8 @@ class CudaGraph:
             recorded = True
         finally:
             if not recorded:
+                # torch 2.11 leaves the recording's stream current where the recording's end fails too
+                torch.cuda.set_stream(here)
                 # a recording that broke off leaves torch's generator in its midst: the next eager dropout would fail
                 default = torch.cuda.default_generators[torch.cuda.current_device()]
                 default.graphsafe_set_state(torch.Generator(self.device))
@@ -138,7 +141,8 @@ def proven(step: Step, first: int, say: Callable[[str], None], recorder: Callabl
     if fast is None:
         step.optimiser.zero_grad()
         if step.device.type == "cuda":
-            torch.cuda.empty_cache()
+            with contextlib.suppress(RuntimeError):  # a broken recording's memory may still count as being recorded
+                torch.cuda.empty_cache()
         say(f"The training step is not captured ({why}): slower, the same result.")
     put_back(step, before)
     return fast or step

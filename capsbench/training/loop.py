@@ -240,7 +240,7 @@ class Loop:
         if count == 0:
             return []
         try:
-            frame = pd.read_csv(path, float_precision="round_trip").astype(float).astype({"step": int})
+            frame = pd.read_csv(path, dtype=str).astype(float).astype({"step": int})
         except (ValueError, KeyError, OSError) as error:  # pandas' own errors are ValueErrors
             raise ValueError(f"{path} cannot be read ({error})") from None
         rows = frame[frame["step"] <= done].to_dict("records")

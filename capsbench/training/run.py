@@ -28,6 +28,7 @@ from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
+from capsbench.training.capture import captured
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.device import give_memory_back
 from capsbench.training.digits import training_digits
@@ -107,9 +108,9 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
     times = {}
     for precision in ("float32", "bf16"):
         model = new_model(setting, seed)
-        choose_routing(model, setting.device, lambda _: None)  # timed as it will train
+        choose_routing(model, setting.device, lambda _: None)  # timed as it will train: fused, captured
         step = Step(model, setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3)
-        times[precision] = round(step.seconds(), 6)
+        times[precision] = round(step.seconds(captured(step, 0, lambda _: None)), 6)
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
 
 

@@ -146,7 +146,7 @@ def test_a_recording_that_fails_is_one_sentence_and_the_run_goes_on_eagerly() ->
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-def test_the_graph_is_warmed_up_aside_and_a_recording_that_breaks_off_renews_the_generator(
+def test_the_graph_is_warmed_up_aside_and_a_recording_that_breaks_off_leaves_things_as_they_were(
     monkeypatch, breaks: bool
 ) -> None:
     """The order of calls alone: torch.cuda's parts are stand-ins."""
@@ -176,6 +176,7 @@ def test_the_graph_is_warmed_up_aside_and_a_recording_that_breaks_off_renews_the
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("side"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
     monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: calls.append(f"{stream.name} is current"))
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "default_generators", (None, generator))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
@@ -193,7 +194,7 @@ def test_the_graph_is_warmed_up_aside_and_a_recording_that_breaks_off_renews_the
     if breaks:
         with pytest.raises(RuntimeError, match="broken off"):
             graph.record(work)
-        assert calls == [*before, "generator is new on cuda:1"]
+        assert calls == [*before, "main is current", "generator is new on cuda:1"]
         return
     graph.record(work)
     graph.replay()

@@ -100,6 +100,7 @@ def test_a_recording_that_broke_off_leaves_dropout_and_all_else_as_it_was() -> N
     assert captured(harmed, 0, said.append) is harmed
     assert len(said) == 1
     assert said[0].startswith("The training step is not captured (")
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
     hook.remove()
     go_on(harmed, 0, 5)
     go_on(other, 0, 5)
