@@ -121,11 +121,12 @@ def _write(drawing: Drawing, name: str, folder: Path) -> DrawnFigure:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    # straight to the canvas: `savefig` draws everything twice
     with whole_file(png) as temporary:
-        FigureCanvasAgg(drawing.figure).print_figure(temporary, format="png", metadata={"Software": None})
+        FigureCanvasAgg(drawing.figure).print_png(temporary, metadata={"Software": None})
     drawing.figure.set_layout_engine("none")  # found; the PDF need not look for it again
     with whole_file(pdf) as temporary:
         nothing = {"CreationDate": None, "Producer": None, "Creator": None}
-        FigureCanvasPdf(drawing.figure).print_figure(temporary, format="pdf", metadata=nothing)
+        FigureCanvasPdf(drawing.figure).print_pdf(temporary, metadata=nothing)
     write_text(folder / f"{name}.txt", f"{drawing.title}\n\n{drawing.caption}\n")
     return DrawnFigure(name, drawing.title, drawing.caption, png, pdf)

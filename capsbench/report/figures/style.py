@@ -57,8 +57,7 @@ RC = {
     "grid.linewidth": 0.7,
     "legend.frameon": False,
     "hatch.linewidth": 0.7,
-    "figure.dpi": 100,
-    "savefig.dpi": 160,
+    "figure.dpi": 160,
     "svg.hashsalt": "capsbench",
 }
 
