@@ -32,6 +32,16 @@ def test_the_gap_is_test_error_less_training_error(tmp_path: Path) -> None:
     assert metrics["train_test_gap"] == (12.5, "%")
 
 
+def test_a_plan_may_count_the_training_error_on_fewer(tmp_path: Path) -> None:
+    train = coded_digits(200)
+    train.labels[:10] = (train.labels[:10] + 1) % 10
+    run = given(tmp_path, train, train_error_images=40)
+    with torch.inference_mode():
+        metrics = evaluate(run)[0].metrics
+    assert metrics["train_error"] == (25.0, "%")  # 10 of 40
+    assert metrics["error"] == (25.0, "%")
+
+
 @pytest.mark.parametrize(
     ("options", "error"), [({}, 75.0), ({"train_images": 30}, 0.0), ({"train_per_class": 2}, None)]
 )
