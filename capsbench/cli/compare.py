@@ -59,7 +59,10 @@ def array_differences(stored: Arrays, again: Arrays) -> list[str]:
 
 
 def condition_differences(stored: Path, again: Path) -> tuple[list[str], list[str]]:
-    """How the evaluations of a run differ, and the conditions that were compared. stored, again: the run's folders."""
+    """How the evaluations of a run differ, and the conditions that were compared. stored, again: the run's folders.
+
+    scores.npz need not be in the stored one: like the weights it is not committed.
+    """
     words: list[str] = []
     names = sorted({path.parent.name for side in (stored, again) for path in side.glob("*/metrics.json")})
     if not any(stored.glob("*/metrics.json")):
@@ -71,8 +74,10 @@ def condition_differences(stored: Path, again: Path) -> tuple[list[str], list[st
             words.append(f"{name}: metrics.json {error}")
             continue
         words += [f"{name}: {line}" for line in _metric_differences(first, second)]
-        files = sorted({path.name for side in (stored, again) for path in (side / name).glob("*.npz")})
-        for file in files:
+        files = {path.name for side in (stored, again) for path in (side / name).glob("*.npz")}
+        if not (stored / name / "scores.npz").exists():
+            files.discard("scores.npz")
+        for file in sorted(files):
             words += [f"{name}/{file}: {line}" for line in _file_differences(stored / name / file, again / name / file)]
     return words, names
 

@@ -35,7 +35,8 @@ cd "$(dirname "$0")" || exit 1
 export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
 exec "${PYTHON:-python3}" -m capsbench work %s --minutes "${1:-9}"
 """
-LEFT_OUT = ("weights.safetensors", "checkpoint", "logs", ".snakemake")  # of results: nothing that a table needs
+# of results: nothing that a table or a figure needs
+LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs", ".snakemake")
 
 
 def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path | None) -> None:
@@ -87,7 +88,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
 
 
 def pack_results(console: Console, results: Path, to: Path) -> None:
-    """Write a results folder without weights and checkpoints as one archive, which unpacks to a folder of its name.
+    """Write a results folder but for weights, scores and checkpoints as one archive; it unpacks to that folder's name.
 
     Raises CapsbenchError: the folder holds no results.
     """

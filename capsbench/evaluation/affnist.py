@@ -73,9 +73,9 @@ def _converged(trained: Trained, options: AffnistTask, test: ImageSet, dataset: 
         "predictions": {
             "labels": labels.numpy(),
             "predicted": answers.numpy(),
-            "score": torch.cat(score).numpy(),
             "bases": test.source.cpu().numpy().astype(np.uint16),
-        }
+        },
+        "scores": {"score": torch.cat(score).numpy()},
     }
     if has_decoder(trained.cell.spec):
         arrays["reconstructions"] = _pictures(trained, evenly(test, LOOKED_AT))

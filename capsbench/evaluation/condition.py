@@ -20,7 +20,8 @@ class Condition:
     """One condition: metrics with units, predictions, pictures as arrays, curves as tables.
 
     `metrics` maps a name to (value, unit), None where it has no value for this run; `arrays` a file's stem to its
-    arrays; `frames` a file's stem to its table.
+    arrays; `frames` a file's stem to its table. Of the arrays, `predictions` is what the report reads and travels;
+    `scores` is the rest of the answers, which like the weights stays where it was made: a paper's plan has gigabytes.
     """
 
     name: str

@@ -15,7 +15,7 @@ from capsbench.data.testing import at_most
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.microscope import routing_condition
 from capsbench.evaluation.pictures import hardest, has_decoder, pixels, reconstructions
-from capsbench.evaluation.predict import predict
+from capsbench.evaluation.predict import margins, predict
 from capsbench.evaluation.run import Trained
 from capsbench.training.digits import training_digits
 
@@ -35,19 +35,21 @@ def evaluate(trained: Trained) -> list[Condition]:
     predictions = predict(trained.model, trained.cell.spec, lambda a, b: test_images(digits, a, b), count)
     labels = digits.labels.cpu()
     predicted = predictions.scores.argmax(1)  # [N]
-    correct = int((predicted == labels).sum())
+    correct, margin = int((predicted == labels).sum()), margins(predictions.scores, labels)
     arrays: dict[str, dict[str, NDArray[Any]]] = {
         "predictions": {
             "labels": labels.numpy().astype(np.uint8),
             "predicted": predicted.numpy().astype(np.uint8),
-            "scores": predictions.scores.numpy().astype(np.float16),
+            "margin": margin.numpy().astype(np.float16),
         },
-        "hardest": hardest(digits.images, labels, predictions.scores),
+        "scores": {"scores": predictions.scores.numpy().astype(np.float16)},
+        "hardest": hardest(digits.images, margin),
     }
     if predictions.poses is not None and has_decoder(trained.cell.spec):
         arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)
         arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
-    error, train_error = 100 * (count - correct) / count, error_on_training_digits(trained, count)
+    error = 100 * (count - correct) / count
+    train_error = error_on_training_digits(trained, min(count, options.train_error_images))  # type: ignore[attr-defined]
     metrics = {
         "error": (error, "%"),
         "correct": (float(correct), "images"),
@@ -64,7 +66,7 @@ def evaluate(trained: Trained) -> list[Condition]:
 def error_on_training_digits(trained: Trained, count: int) -> float:
     """The error in percent on the digits that the run trained on, unshifted; on the first `count` of them.
 
-    As many as there are test images. Test error less this is the gap: what a run learnt by heart.
+    Test error less this is the gap: what a run learnt by heart.
     """
     digits = at_most(training_digits(trained.cell, trained.digits.train, trained.seed), count)
     seen = predict(trained.model, trained.cell.spec, lambda a, b: test_images(digits, a, b), len(digits.labels))

@@ -45,15 +45,13 @@ def reconstructions(
     }
 
 
-def hardest(images: Tensor, labels: Tensor, scores: Tensor) -> dict[str, NDArray[Any]]:
+def hardest(images: Tensor, margin: Tensor) -> dict[str, NDArray[Any]]:
     """The HARDEST images whose true class is furthest behind (or least ahead of) the best other one, hardest first.
 
-    images: [N, H, W] uint8; labels: [N] int64; scores: [N, K] float32, on the CPU. Returns `indices` [n] uint16 in the
-    test set and `images` [n, H, W] uint8: the report has no data set to take them from.
+    images: [N, H, W] uint8; margin: [N] float32, on the CPU. Returns `indices` [n] uint16 in the test set and `images`
+    [n, H, W] uint8: the report has no data set to take them from.
     """
-    true = scores.gather(1, labels[:, None])[:, 0]  # [N]
-    other = scores.scatter(1, labels[:, None], -torch.inf).amax(1)  # [N]
-    chosen = (true - other).argsort(stable=True)[:HARDEST]  # [n]
+    chosen = margin.argsort(stable=True)[:HARDEST]  # [n]
     return {
         "indices": chosen.numpy().astype(np.uint16),
         "images": images[chosen.to(images.device)].cpu().numpy(),

@@ -30,3 +30,9 @@ def predict(model: nn.Module, spec: Spec, images: Callable[[int, int], Tensor], 
         if output.poses is not None:
             poses.append(output.poses.float().cpu())
     return Predictions(torch.cat(scores), torch.cat(poses) if poses else None)
+
+
+def margins(scores: Tensor, labels: Tensor) -> Tensor:
+    """The true class's score less the best other one's: [N], from scores [N, K] and labels [N] int64."""
+    true = scores.gather(1, labels[:, None])[:, 0]  # [N]
+    return true - scores.scatter(1, labels[:, None], -torch.inf).amax(1)  # [N]

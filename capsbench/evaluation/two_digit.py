@@ -40,11 +40,12 @@ def evaluate(trained: Trained) -> list[Condition]:
     single = single_error(trained.model, at_most(trained.digits.test, options.test_images))
     conditions = []
     for condition, of in pairs.items():
-        arrays, final = _final(trained.model, of)
+        predictions, scores, final = _final(trained.model, of)
         metrics = {name: (100 * float(curve[f"{condition}.{name}"].mean()), "%") for name in RULES}
         metrics |= {f"final_{name}": (value, "%") for name, value in final.items()}
         metrics["single_error"] = (single, "%")
-        conditions.append(Condition(condition, of.size, metrics, {"predictions": arrays}))
+        arrays = {"predictions": predictions, "scores": scores}
+        conditions.append(Condition(condition, of.size, metrics, arrays))
     return conditions
 
 
@@ -57,8 +58,10 @@ def single_error(model: nn.Module, digits: DigitSet) -> float:
     return 100 * wrong / len(digits.labels)
 
 
-def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-    """The final weights' predictions on every pair, and the accuracies in percent, by name without `final_`."""
+def _final(
+    model: nn.Module, pairs: TwoDigitPairs
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, float]]:
+    """The final weights' predictions and scores on every pair, and the accuracies in percent, without `final_`."""
     labels, scores, bases = [], [], []
     right: dict[str, list[Tensor]] = {name: [] for name in RULES}
     exact = 0
@@ -69,14 +72,13 @@ def _final(model: nn.Module, pairs: TwoDigitPairs) -> tuple[dict[str, NDArray[An
         labels.append(shown.labels.to(torch.uint8).cpu())
         scores.append(answer.to(torch.float16).cpu())
         bases.append(shown.bases.cpu())
-    arrays: dict[str, NDArray[Any]] = {
-        "labels": torch.cat(labels).numpy(),
-        "scores": torch.cat(scores).numpy(),
+    predictions: dict[str, NDArray[Any]] = {
         "bases": torch.cat(bases).numpy().astype(np.uint16),
         **{name: torch.cat(parts).numpy() for name, parts in right.items()},
     }
-    counts = {**{name: int(arrays[name].sum()) for name in RULES}, "exact_above_half_accuracy": exact}
-    return arrays, {name: 100 * count / pairs.size for name, count in counts.items()}
+    every = {"labels": torch.cat(labels).numpy(), "scores": torch.cat(scores).numpy()}
+    counts = {**{name: int(predictions[name].sum()) for name in RULES}, "exact_above_half_accuracy": exact}
+    return predictions, every, {name: 100 * count / pairs.size for name, count in counts.items()}
 
 
 def exactly_above_half(scores: Tensor, labels: Tensor) -> Tensor:

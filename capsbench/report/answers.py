@@ -17,37 +17,29 @@ class Answers(NamedTuple):
 
     labels: np.ndarray  # [N] int
     predicted: np.ndarray  # [N] int
-    margin: np.ndarray  # [N] float: true score less the best other; NaN where scores are not stored
+    margin: np.ndarray  # [N] float: true score less the best other; NaN where it is not stored
 
 
 def read_answers(results: Results, run: Run, condition: str) -> Answers | None:
     """The predictions of a run under a condition, or None (and a problem, if the file is there but broken)."""
     name = f"{condition}/predictions.npz"
-    shapes = {"labels": "n", "predicted": "n"} if run.key.task == "affnist" else {"labels": "n", "scores": "n 10"}
+    shapes = {"labels": "n", "predicted": "n", **({"margin": "n"} if run.key.task == "mnist" else {})}
     arrays = read_arrays(results, run, name, shapes)
     if arrays is None:
         return None
     found = _answers(arrays)
     if found is None:
-        reason = "predictions.npz holds something that is no digit or no score"
+        reason = "predictions.npz holds something that is no digit or no margin"
         results.problem("not drawn", run.folder / name, run.key, reason, condition)
     return found
 
 
 def _answers(arrays: Arrays) -> Answers | None:
-    """The answers, or None if labels are no digits or scores no numbers. Of equal scores the first class answers."""
-    labels = arrays["labels"].astype(int)  # [N]
-    if "predicted" in arrays:
-        predicted, margin = arrays["predicted"].astype(int), np.full(len(labels), np.nan)
-    else:
-        scores = arrays["scores"].astype(np.float32)  # [N, K]
-        if not np.isfinite(scores).all() or not _are_digits(labels):
-            return None
-        rows = np.arange(len(labels))
-        others = scores.copy()
-        others[rows, labels] = -np.inf
-        predicted, margin = scores.argmax(axis=1), scores[rows, labels] - others.max(axis=1)
-    return Answers(labels, predicted, margin) if _are_digits(labels) and _are_digits(predicted) else None
+    """The answers, or None if labels or predictions are no digits or a margin is no number."""
+    labels, predicted = arrays["labels"].astype(int), arrays["predicted"].astype(int)  # [N]
+    margin = arrays["margin"].astype(float) if "margin" in arrays else np.full(len(labels), np.nan)  # [N]
+    fits = _are_digits(labels) and _are_digits(predicted) and ("margin" not in arrays or np.isfinite(margin).all())
+    return Answers(labels, predicted, margin) if fits else None
 
 
 def _are_digits(values: np.ndarray) -> bool:

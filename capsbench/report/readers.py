@@ -12,7 +12,7 @@ import pandas as pd
 from capsbench.report.results import Results, Run
 
 Arrays = dict[str, np.ndarray]
-LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs with their predictions are an eighth of it
+LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs take a hundredth of it
 
 
 def scored(results: Results, task: str, condition: str) -> list[Run]:

@@ -68,17 +68,17 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
     name = sorted(tensors)[0]
     tensors[name].view(-1)[3] += 0.25
     write_tensors(run / "weights.safetensors", tensors, {"run": meta["run"]})
-    with np.load(run / "test/predictions.npz") as file:
+    with np.load(run / "test/scores.npz") as file:
         arrays = dict(file)
     arrays["scores"][0, 0] += np.float16(0.5)
-    np.savez_compressed(run / "test/predictions.npz", **arrays)
+    np.savez_compressed(run / "test/scores.npz", **arrays)
     error = json.loads((run / "test/metrics.json").read_text())["metrics"]["error"]["value"]
     change(run / "test/metrics.json", "metrics", "error", "value", value=error + 5)
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
     assert said.code == 1, said.text
     assert f"weights: {name} differs in 1 of {tensors[name].numel():,} values, by 0.25 at most" in said.out
     assert "weights.safetensors is not the one of its manifest" in said.out
-    assert "test/predictions.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
+    assert "test/scores.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
     assert f"test: error is {error + 5} %, now {error} (-5)" in said.out
     assert "mnist/cnn/seed-0: not identical." in said.out
     assert "are the same: tell the authors" in said.out
@@ -102,8 +102,8 @@ def test_another_plan_thread_or_version_is_named_as_the_reason(place) -> None:
 
 
 @pytest.mark.slow
-def test_without_the_weights_file_the_manifest_s_digest_decides(place) -> None:
-    for path in place.results.rglob("weights.safetensors"):
+def test_without_weights_and_scores_the_manifest_s_digest_decides(place) -> None:
+    for path in [*place.results.rglob("weights.safetensors"), *place.results.rglob("scores.npz")]:
         path.unlink()
     change(place.results / CNN / "manifest.json", "digests", "training_source", value="another")
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")

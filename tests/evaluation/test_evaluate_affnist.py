@@ -80,13 +80,14 @@ def test_the_predictions_are_compact_and_name_the_digit_each_image_came_from(fol
     converged = of(run)["converged"]
     stored = converged.arrays["predictions"]
     assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
-        "labels": ((120,), np.uint8), "predicted": ((120,), np.uint8), "score": ((120,), np.float16),
-        "bases": ((120,), np.uint16),
+        "labels": ((120,), np.uint8), "predicted": ((120,), np.uint8), "bases": ((120,), np.uint16),
     }  # fmt: skip
     assert np.array_equal(stored["labels"], DIGITS.test.labels.numpy()[stored["bases"]])
     assert np.array_equal(stored["predicted"], stored["labels"])
     assert stored["bases"].max() == 29
-    assert np.allclose(stored["score"], 0.9, atol=1e-3)
+    scores = converged.arrays["scores"]["score"]
+    assert (scores.shape, scores.dtype) == ((120,), np.float16)
+    assert np.allclose(scores, 0.9, atol=1e-3)
 
 
 def test_each_factor_is_measured_alone(folder) -> None:

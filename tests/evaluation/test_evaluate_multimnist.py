@@ -43,6 +43,13 @@ class Oracle(Reader):
         return poses[torch.arange(len(poses)), classes].view(-1, 36, 36)
 
 
+class Says(Reader):
+    """Gives the same two digits for everything."""
+
+    def forward(self, images: Tensor) -> Output:
+        return Output(torch.tensor([0.9, 0.8, *[0.1] * 8]).expand(len(images), -1).clone(), None)
+
+
 def of(model: Reader, tmp_path, **options: object) -> Condition:
     run = trained("multimnist", model, DIGITS, tmp_path, **{"test_pairs": 80, "segmentation_pairs": 50, **options})
     with torch.inference_mode():
@@ -121,21 +128,38 @@ def test_pictures_of_right_pairs_of_wrong_ones_and_of_absent_digits(tmp_path) ->
         assert absent == next((labels[0] + k) % 10 for k in range(1, 10) if (labels[0] + k) % 10 not in taken)
 
 
-def test_the_predictions_name_both_digits_of_each_pair(tmp_path, monkeypatch) -> None:
-    stored = of(Reader(pairs=True), tmp_path, test_images=40).arrays["predictions"]
+def test_the_predictions_count_each_digit_s_pairs_and_the_first_scores_name_them(tmp_path, monkeypatch) -> None:
+    condition = of(Reader(pairs=True), tmp_path, test_images=40)
+    stored, every = condition.arrays["predictions"], condition.arrays["scores"]
     assert {name: (array.shape, array.dtype) for name, array in stored.items()} == {
+        "missed": ((80,), np.uint8), "digits": ((40, 3), np.uint32),
+    }  # fmt: skip
+    assert {name: (array.shape, array.dtype) for name, array in every.items()} == {
         "labels": ((80, 2), np.uint8), "predicted": ((80, 2), np.uint8), "scores": ((80, 10), np.float16),
-        "bases": ((80, 2), np.uint16), "missed": ((80,), np.uint8),
+        "bases": ((80, 2), np.uint16),
     }  # fmt: skip
     assert not stored["missed"].any()
-    assert np.array_equal(DIGITS.test.labels.numpy()[stored["bases"]], stored["labels"])
-    assert np.array_equal(np.sort(stored["predicted"]), np.sort(stored["labels"]))
-    assert stored["bases"].max() < 40
-    monkeypatch.setattr(multimnist, "ALL_SCORES", 79)
-    many = of(Reader(pairs=True), tmp_path, test_images=40).arrays["predictions"]
-    assert np.array_equal(many["predicted"], stored["predicted"])
-    assert np.array_equal(many["top_scores"], np.take_along_axis(stored["scores"], stored["predicted"], 1))
-    assert "scores" not in many
+    assert np.array_equal(stored["digits"][:, 0], np.bincount(every["bases"].ravel(), minlength=40))
+    assert not stored["digits"][:, 1:].any()
+    assert np.array_equal(DIGITS.test.labels.numpy()[every["bases"]], every["labels"])
+    assert np.array_equal(np.sort(every["predicted"]), np.sort(every["labels"]))
+    monkeypatch.setattr(multimnist, "SCORED", 30)
+    few = of(Reader(pairs=True), tmp_path, test_images=40).arrays
+    assert all(np.array_equal(few["scores"][name], every[name][:30]) for name in every)
+    assert all(np.array_equal(few["predictions"][name], stored[name]) for name in stored)
+
+
+def test_each_digit_s_pairs_are_counted_by_how_many_of_both_were_missed(tmp_path) -> None:
+    """A model that says 0 and 1 to everything: what it misses is known from the labels."""
+    run = of(Says(), tmp_path, test_images=40)
+    stored, every = run.arrays["predictions"], run.arrays["scores"]
+    missed = 2 - np.isin(every["labels"], [0, 1]).sum(1)
+    assert set(missed) == {0, 1, 2}
+    assert np.array_equal(stored["missed"], missed)
+    for digit in range(40):
+        pairs_of = (every["bases"] == digit).any(1)
+        assert stored["digits"][digit].tolist() == np.bincount(missed[pairs_of], minlength=3).tolist()
+    assert run.metrics["error"][0] == pytest.approx(100 * (missed > 0).mean())
 
 
 def test_the_plan_s_placement_is_that_of_the_test_pairs_too() -> None:
@@ -160,5 +184,5 @@ def test_a_real_capsnet_from_end_to_end(tmp_path) -> None:
     assert all(np.isfinite(value) for value, _ in found.metrics.values())
     found.write(tmp_path, manifest={"run": {}, "dataset": {"name": "mnist"}, "weights": "w"}, digest="d", seconds=1.0)
     assert {path.name for path in (tmp_path / "test").iterdir()} == {
-        "metrics.json", "predictions.npz", "segmentation.npz", "overlap.csv",
+        "metrics.json", "predictions.npz", "scores.npz", "segmentation.npz", "overlap.csv",
     }  # fmt: skip

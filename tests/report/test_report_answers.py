@@ -29,13 +29,17 @@ def test_answers_are_read_with_their_margins(healthy: Path) -> None:
     assert (np.delete(found.margin, wrong) == 1).all()
 
 
+NONE = np.zeros(4, np.uint8)
+
+
 @pytest.mark.parametrize(
     "arrays",
     [
-        {"labels": np.full(4, 10, np.uint8), "scores": np.zeros((4, 10), np.float16)},
-        {"labels": np.zeros(4, np.uint8), "scores": np.full((4, 10), np.nan, np.float16)},
-        {"labels": np.zeros(4, np.uint8), "scores": np.zeros((4, 3), np.float16)},
-        {"labels": np.array([-1, 0, 0, 0]), "scores": np.zeros((4, 10), np.float16)},
+        {"labels": np.full(4, 10, np.uint8), "predicted": NONE, "margin": np.zeros(4)},
+        {"labels": NONE, "predicted": np.array([-1, 0, 0, 0]), "margin": np.zeros(4)},
+        {"labels": NONE, "predicted": NONE, "margin": np.full(4, np.nan, np.float16)},
+        {"labels": NONE, "predicted": NONE, "margin": np.zeros(3)},
+        {"labels": NONE, "predicted": NONE},
     ],
 )
 def test_predictions_that_are_none_are_named(folder: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -46,7 +50,7 @@ def test_predictions_that_are_none_are_named(folder: Path, arrays: dict[str, np.
 
 
 def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path, published: Published) -> None:
-    stored = {"labels": np.zeros(40, np.uint8), "scores": np.tile(np.eye(10)[7], (40, 1)).astype(np.float16)}
+    stored = {"labels": np.zeros(40, np.uint8), "predicted": np.full(40, 7, np.uint8), "margin": np.full(40, -1.0)}
     np.savez(predictions(folder, "cnn", 0), **stored)  # 40 zeros taken for 7; the other two seeds: none of them
     with house_style():
         panel = figures()["mnist_confusion"](collect(folder), published).figure.axes[0]

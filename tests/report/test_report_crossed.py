@@ -17,6 +17,7 @@ from capsbench.report.statistics import (
     disagreements,
     holm,
     one_sample,
+    pair_effects,
     seeds_to_decide,
     summarise,
     three_trials,
@@ -108,6 +109,17 @@ def test_pairs_draw_both_their_digits_again() -> None:
     assert np.sqrt((effects**2).sum()) == pytest.approx(np.std(means), rel=0.12)
     independent = np.std(wrong) / np.sqrt(pairs)
     assert np.std(means) > 1.5 * independent  # pairs taken as independent images would promise too much
+
+
+def test_pairs_counted_by_digit_have_the_same_effects() -> None:
+    rng = np.random.default_rng(5)
+    digits, pairs = 30, 500
+    bases = np.array([rng.choice(digits - 1, 2, replace=False) for _ in range(pairs)])  # the last is in no pair
+    missed = rng.integers(0, 3, pairs)
+    counts = np.zeros((digits, 3), int)
+    np.add.at(counts, (bases, missed[:, None]), 1)
+    levels = np.array([0.0, 50.0, 100.0])
+    assert np.allclose(pair_effects(counts, levels), digit_effects(levels[missed], bases, digits))
 
 
 def test_images_of_one_digit_count_as_one() -> None:

@@ -277,7 +277,7 @@ def test_predictions_that_are_not_the_metric_s_judge_nothing(full: Path, change:
     elif change == "truncated":
         toy.truncate(path)
     elif change == "older":
-        np.savez(path, labels=np.zeros(IMAGES, np.uint8), scores=np.zeros((IMAGES, 10), np.float16))
+        np.savez(path, labels=np.zeros(IMAGES, np.uint8), margin=np.zeros(IMAGES, np.float16))
     else:
         np.savez(path, labels=np.zeros(IMAGES, np.uint8), predicted=np.zeros(IMAGES, np.uint8))
     crossed, welch = judged(full, claim("direction"), claim("direction", id="welch", test="welch"))[0].judgements

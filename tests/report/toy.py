@@ -220,10 +220,11 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     error = {"cnn": 2.4, "capsnet-r1": 2.1, "capsnet-r1-recon": 1.9, "capsnet-r3": 2.0}.get(variant, 1.7)
     error += 0.15 * rng.standard_normal()
     metrics = {"error": (error, "%"), "correct": (round(10_000 - 100 * error), "images")}
-    labels, scores = np.arange(40) % 10, np.eye(10)[np.arange(40) % 10]
+    labels = (np.arange(40) % 10).astype(np.uint8)
+    predicted, margin = labels.copy(), np.ones(40, np.float16)
     for image, answer in WRONG[: 3 if "cnn" in variant else 2]:
-        scores[image, answer] = 1.5 + 0.1 * rng.random()
-    arrays: Arrays = {"predictions": {"labels": labels.astype(np.uint8), "scores": scores.astype(np.float16)}}
+        predicted[image], margin[image] = answer, -0.5 - 0.1 * rng.random()
+    arrays: Arrays = {"predictions": {"labels": labels, "predicted": predicted, "margin": margin}}
     shown = [image for image, _ in WRONG]
     pictures = np.stack([glyph(int(labels[image])) for image in shown])
     arrays["hardest"] = {"indices": np.array(shown, dtype=np.uint16), "images": pictures}

@@ -34,14 +34,20 @@ FIGURES = {
 }
 ARRAYS = {  # beside metrics.json, of each condition of docs/results-format.md
     "mnist/capsnet-r3-recon": {
-        "test": {"predictions.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"},
+        "test": {"predictions.npz", "scores.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"},
         "routing": {"iterations.csv", "logits.csv"},
     },
-    "mnist/cnn": {"test": {"predictions.npz", "hardest.npz"}},
-    "affnist/capsnet-r3-recon": {"converged": {"predictions.npz", "reconstructions.npz", "factors.csv"}},
-    "multimnist/capsnet-r3-recon": {"test": {"predictions.npz", "segmentation.npz", "overlap.csv"}},
-    "two_digit/two-digit-average-mlp": {"56x28": {"predictions.npz"}, "28x56": {"predictions.npz"}},
-    "two_digit/two-digit-kmeans": {"56x28": {"predictions.npz"}, "28x56": {"predictions.npz"}},
+    "mnist/cnn": {"test": {"predictions.npz", "scores.npz", "hardest.npz"}},
+    "affnist/capsnet-r3-recon": {"converged": {"predictions.npz", "scores.npz", "reconstructions.npz", "factors.csv"}},
+    "multimnist/capsnet-r3-recon": {"test": {"predictions.npz", "scores.npz", "segmentation.npz", "overlap.csv"}},
+    "two_digit/two-digit-average-mlp": {
+        "56x28": {"predictions.npz", "scores.npz"},
+        "28x56": {"predictions.npz", "scores.npz"},
+    },
+    "two_digit/two-digit-kmeans": {
+        "56x28": {"predictions.npz", "scores.npz"},
+        "28x56": {"predictions.npz", "scores.npz"},
+    },
 }
 
 

@@ -111,7 +111,8 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
     home.plan()
     with tarfile.open(archive) as stored:
         stored.extractall(home.root, filter="data")
-    assert not list(home.root.rglob("*.safetensors"))
+    assert list(home.root.rglob("predictions.npz"))
+    assert not [*home.root.rglob("*.safetensors"), *home.root.rglob("scores.npz")]
     assert home.manifests() == done.manifests()
     assert not {job for job in home.would_run() if job.startswith(("Train", "Evaluate"))}
     said = home.capsbench("work", "tiny.yaml")

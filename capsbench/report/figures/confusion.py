@@ -16,7 +16,6 @@ from capsbench.report.readers import scored
 from capsbench.report.results import Results
 
 PANELS, COLUMNS = 6, 3
-ROUNDED = "Scores are stored in half precision: a tie of the two highest may count otherwise than in the table. "
 
 
 def confusion_figure(results: Results, task: str, condition: str, title: str) -> Drawing:
@@ -55,7 +54,6 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
     caption = (
         "How many test images of a digit (row) got a wrong answer (column), the mean over seeds; right answers are "
         f"left out, an empty field is fewer than half an image. {runs}. "
-        + (ROUNDED if task != "affnist" else "")
         + (f"Not shown, for want of room: {listing(others)}. " if others else "")
         + f"Data: {data_words(results, task)}."
     )

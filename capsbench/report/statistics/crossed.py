@@ -49,6 +49,17 @@ def digit_effects(values: NDArray[np.generic], bases: NDArray[np.integer], digit
     return effects / len(centred)
 
 
+def pair_effects(counts: NDArray[np.integer], values: Array) -> Array:
+    """As digit_effects, of pairs whose values are a few levels: [D].
+
+    Args:
+        counts: of each digit's pairs those with each level, [D, L]; a pair stands with both its digits.
+        values: the levels, [L].
+    """
+    mean = counts.sum(0) @ values / counts.sum()
+    return counts @ (values - mean) / (counts.sum() / 2)
+
+
 def crossed(a: Scored, b: Scored | None = None, draws: int = DRAWS, seed: int = 0) -> Estimate | None:
     """The mean of `a` over seeds (less that of `b`) with a crossed bootstrap's standard error.
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from capsbench.report.readers import Arrays, read_arrays
 from capsbench.report.results import Results, Run
-from capsbench.report.statistics import Scored, digit_effects
+from capsbench.report.statistics import Scored, digit_effects, pair_effects
 from capsbench.report.verdicts.sides import Side
 
 SHAPES = {
     "mnist": {"labels": "n", "predicted": "n"},
     "affnist": {"labels": "n", "predicted": "n", "bases": "n"},
-    "multimnist": {"missed": "n", "bases": "n 2"},
+    "multimnist": {"missed": "n", "digits": "d 3"},
     "two_digit": {"top2_accuracy": "n", "both_above_half_accuracy": "n", "bases": "n 2"},
 }
 
@@ -26,11 +26,12 @@ class NoAnswersError(Exception):
 
 
 class Answers(NamedTuple):
-    """A run's answers to N test images."""
+    """A run's answers to N test images of D digits."""
 
-    values: NDArray[np.floating]  # [N], whose mean is the metric
+    mean: float  # the metric
     right: NDArray[np.bool_]  # [N]
-    bases: NDArray[np.integer]  # [N] or [N, 2], the test digits
+    effects: NDArray[np.float64]  # [D], of digit_effects
+    images: NDArray[np.integer]  # [N] or [N, 2], each one's digits; or [D], how many each digit has
 
 
 class AnswerReader:
@@ -39,7 +40,7 @@ class AnswerReader:
     def __init__(self, results: Results) -> None:
         self._results = results
         self._effects: dict[tuple[object, ...], tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
-        self._bases: dict[tuple[str, str], NDArray[np.integer]] = {}
+        self._images: dict[tuple[str, str], NDArray[np.integer]] = {}
 
     def scored(self, side: Side) -> Scored:
         """A cell's values and digit effects. Raises NoAnswersError."""
@@ -58,11 +59,10 @@ class AnswerReader:
             answers = self._answers(side, run)
             _agree(answers, side, run, value)
             assert side.condition is not None  # a claim's test is crossed only where there is one
-            same = self._bases.setdefault((side.task, side.condition), answers.bases)
-            if not np.array_equal(same, answers.bases):
+            same = self._images.setdefault((side.task, side.condition), answers.images)
+            if not np.array_equal(same, answers.images):
                 raise NoAnswersError(f"predictions.npz of {run.key} are of other images than its neighbours'")
-            digits = int(answers.bases.max()) + 1
-            self._effects[key] = digit_effects(answers.values, answers.bases, digits), answers.right
+            self._effects[key] = answers.effects, answers.right
         return self._effects[key]
 
     def _answers(self, side: Side, run: Run) -> Answers:
@@ -71,21 +71,33 @@ class AnswerReader:
             raise NoAnswersError(
                 f"predictions.npz of {run.key} is missing or lacks what the test needs: evaluate the run again"
             )
-        return _answers(stored, side)
+        try:
+            return _of_pairs(stored, side) if side.task == "multimnist" else _of_images(stored, side)
+        except ValueError as error:
+            raise NoAnswersError(f"predictions.npz of {run.key} {error}: evaluate the run again") from None
 
 
-def _answers(stored: Arrays, side: Side) -> Answers:
-    """Values whose mean is the metric (for means over epochs: that of the final weights)."""
-    if side.task == "multimnist":
-        missed = stored["missed"]
-        half = side.metric == "half_credit_error"
-        return Answers(50.0 * missed if half else 100.0 * (missed > 0), missed == 0, stored["bases"])
+def _of_images(stored: Arrays, side: Side) -> Answers:
+    """The answers that the metric counts (for means over epochs: of the final weights). Raises ValueError."""
     if side.task == "two_digit":
         right = stored[side.metric.removeprefix("final_")] > 0
-        return Answers(100.0 * right, right, stored["bases"])
-    right = stored["labels"] == stored["predicted"]
-    bases = stored["bases"] if side.task == "affnist" else np.arange(len(right))
-    return Answers(100.0 * (~right if side.metric == "error" else right), right, bases)
+    else:
+        right = stored["labels"] == stored["predicted"]
+    bases = stored["bases"] if "bases" in stored else np.arange(len(right))
+    if bases.dtype.kind not in "ui" or bases.min() < 0:
+        raise ValueError("names digits that are none")
+    values = 100.0 * (~right if side.metric == "error" else right)
+    return Answers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), bases)
+
+
+def _of_pairs(stored: Arrays, side: Side) -> Answers:
+    """As `_of_images`, of MultiMNIST, which counts pairs by digit in the place of naming each one's."""
+    missed, counts = stored["missed"], stored["digits"].astype(np.int64)
+    if not np.array_equal(counts.sum(0), [2 * (missed == level).sum() for level in range(3)]):
+        raise ValueError("counts other pairs by digit than it has")
+    levels = np.array([0.0, 50.0, 100.0] if side.metric == "half_credit_error" else [0.0, 100.0, 100.0])
+    mean = float(levels @ counts.sum(0) / counts.sum())
+    return Answers(mean, missed == 0, pair_effects(counts, levels), counts.sum(1))
 
 
 def _agree(answers: Answers, side: Side, run: Run, value: float) -> None:
@@ -93,8 +105,6 @@ def _agree(answers: Answers, side: Side, run: Run, value: float) -> None:
     metrics = run.metrics[side.condition or ""].metrics
     final = metrics.get(f"final_{side.metric}")  # of a mean over epochs, the last weights' is what was predicted
     wanted = final.value if final is not None and final.value is not None else value
-    found = float(answers.values.mean())
-    if not math.isclose(found, wanted, rel_tol=1e-6, abs_tol=1e-9):
-        raise NoAnswersError(
-            f"predictions.npz of {run.key} gives {found:.6g} where metrics.json says {wanted:.6g}: evaluate it again"
-        )
+    if not math.isclose(answers.mean, wanted, rel_tol=1e-6, abs_tol=1e-9):
+        said = f"gives {answers.mean:.6g} where metrics.json says {wanted:.6g}"
+        raise NoAnswersError(f"predictions.npz of {run.key} {said}: evaluate it again")
