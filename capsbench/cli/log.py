@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import sys
 from pathlib import Path
@@ -37,8 +38,13 @@ class Both(io.TextIOBase):
 
 
 def log_to(path: Path) -> None:
-    """Send standard output and errors of this process to `path` as well. Raises ResourceError."""
+    """Send standard output and errors of this process to `path` as well. Raises ResourceError.
+
+    What an earlier try of the job said stays: it tells why there was another.
+    """
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        log = path.open("w", encoding="utf-8")
+        log = path.open("a", encoding="utf-8")
+        if log.tell():
+            log.write(f"--- again, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC\n")
     sys.stdout, sys.stderr = Both(log, sys.stdout), Both(log, sys.stderr)
