@@ -54,7 +54,7 @@ def disagreements(a: NDArray[np.bool_], b: NDArray[np.bool_], independent: bool)
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     if not independent:
         return only_a, only_b, None
-    from statsmodels.stats.contingency_tables import mcnemar  # as for Holm
+    from statsmodels.stats.contingency_tables import mcnemar  # a second to import
 
     both, neither = int((a & b).sum()), int((~a & ~b).sum())
     return only_a, only_b, float(mcnemar([[both, only_a], [only_b, neither]], exact=True).pvalue)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
@@ -59,11 +60,12 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p of one family: comparing them with 0.05 keeps the family's false positives under 5 %."""
-    if not p:
-        return []
-    from statsmodels.stats.multitest import multipletests  # a second to import; most reports' start does not need it
-
-    return [float(value) for value in multipletests(list(p), method="holm")[1]]
+    # statsmodels has it too, and collects all of Python's garbage at every call: a fifth of a report's time
+    order = np.argsort(p, kind="stable")  # [n]
+    stepped = np.asarray(p, dtype=float)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(stepped).clip(max=1.0)
+    return [float(value) for value in adjusted]
 
 
 def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, sides: int = 2) -> int | None:
