@@ -70,7 +70,7 @@ def _write_csv(path: Path, frame: pd.DataFrame) -> None:
 
 def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
     """The same table; strings as UTF-8, numbers that may be missing as nullable ones."""
-    texts = frame.select_dtypes(include=["object", "str"]).columns
+    texts = [name for name, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
     with whole_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, about how fastparquet asks it
         import fastparquet
