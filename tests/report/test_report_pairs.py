@@ -1,0 +1,118 @@
+"""Claims about pairs: both digits of a pair are drawn again, from what evaluation stores of either task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy
+from judging import claim, measure, one, results_of
+
+from capsbench.report.statistics import Scored, crossed, digit_effects
+
+DIGITS, PAIRS, SEEDS = 80, 2000, 5
+CONDITION = {"multimnist": "test", "two_digit": "56x28"}
+METRIC = {"multimnist": "error", "two_digit": "top2_accuracy"}
+CELLS = {
+    "multimnist": ["multimnist-cnn", "capsnet-r3-recon"],
+    "two_digit": ["two-digit-average-mlp", "two-digit-kmeans"],
+}
+
+
+def predictions(folder: Path, task: str, variant: str, seed: int) -> Path:
+    return toy.run_folder(folder, task, variant, seed) / CONDITION[task] / "predictions.npz"
+
+
+def answered(folder: Path, task: str) -> tuple[Path, Scored, Scored]:
+    """Results of a task's two cells, the second one better; and what is known of each from all its pairs."""
+    results_of(folder, {task: CELLS[task]}, SEEDS)
+    rng = np.random.default_rng(1)
+    bases = np.array([rng.choice(DIGITS, 2, replace=False) for _ in range(PAIRS)])
+    hard = rng.random(DIGITS) < 0.2
+    sides = []
+    for variant, rate in zip(CELLS[task], (0.2, 0.1), strict=True):
+        means, effects = [], []
+        for seed in range(SEEDS):
+            missed = (rng.random((PAIRS, 2)) < rate + 0.2 * hard[bases]).sum(1)
+            values = 100.0 * (missed > 0) if task == "multimnist" else 100.0 * (missed == 0)
+            stored: dict[str, Any] = {"top2_accuracy": missed == 0, "both_above_half_accuracy": missed == 0}
+            stored = {name: value.astype(np.uint8) for name, value in stored.items()} | {
+                "bases": bases.astype(np.uint16)
+            }
+            if task == "multimnist":
+                counts = np.zeros((DIGITS, 3), np.uint32)
+                np.add.at(counts, (bases, missed[:, None]), 1)
+                stored = {"missed": missed.astype(np.uint8), "digits": counts}
+            np.savez_compressed(predictions(folder, task, variant, seed), **stored)
+            measure(folder, task, variant, seed, CONDITION[task], **{METRIC[task]: float(values.mean())})
+            means.append(values.mean())
+            effects.append(digit_effects(values, bases, DIGITS))
+        sides.append(Scored(np.array(means), np.stack(effects)))
+    return folder, sides[0], sides[1]
+
+
+def direction(task: str) -> dict[str, Any]:
+    baseline, cell = (f"{task}/{variant}" for variant in CELLS[task])
+    return claim(
+        "direction",
+        cell=cell,
+        baseline=baseline,
+        condition=CONDITION[task],
+        metric=METRIC[task],
+        direction="less" if task == "multimnist" else "greater",
+    )
+
+
+@pytest.mark.parametrize("task", CELLS)
+def test_a_claim_about_pairs_draws_both_digits_again(tmp_path: Path, task: str) -> None:
+    folder, cnn, capsnet = answered(tmp_path / "full", task)
+    judgement = one(folder, direction(task))
+    expected = crossed(capsnet, cnn)
+    assert judgement.verdict == "reproduced", judgement.why
+    assert judgement.estimate is not None
+    assert expected is not None
+    assert judgement.estimate.value == pytest.approx(expected.value)
+    assert judgement.estimate.error == pytest.approx(expected.error)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("counts", "counts other pairs by digit than it has"),
+        ("missed", "counts other pairs by digit than it has"),
+        ("others", "are of other images than its neighbours'"),
+        ("shape", "is missing or lacks what the test needs"),
+    ],
+)
+def test_counts_that_are_not_the_pairs_judge_nothing(tmp_path: Path, change: str, words: str) -> None:
+    folder, *_ = answered(tmp_path / "full", "multimnist")
+    path = predictions(folder, "multimnist", "multimnist-cnn", 2)
+    with np.load(path) as file:
+        stored = dict(file)
+    if change == "counts":
+        stored["digits"][0, 0] += 1
+    elif change == "missed":
+        stored["missed"][0] = 9
+    elif change == "others":
+        stored["digits"] = np.roll(stored["digits"], 1, axis=0)
+    else:
+        stored["digits"] = stored["digits"][:, :2]
+    np.savez(path, **stored)
+    judgement = one(folder, direction("multimnist"))
+    assert judgement.verdict == "not run"
+    assert judgement.why.startswith("predictions.npz of multimnist/multimnist-cnn/seed-2 ")
+    assert words in judgement.why
+
+
+def test_digits_that_are_none_judge_nothing(tmp_path: Path) -> None:
+    folder, *_ = answered(tmp_path / "full", "two_digit")
+    path = predictions(folder, "two_digit", "two-digit-kmeans", 0)
+    with np.load(path) as file:
+        stored = dict(file)
+    stored["bases"] = stored["bases"].astype(float)
+    np.savez(path, **stored)
+    judgement = one(folder, direction("two_digit"))
+    assert judgement.verdict == "not run"
+    assert "names digits that are none" in judgement.why
