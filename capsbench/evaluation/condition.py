@@ -21,7 +21,7 @@ class Condition:
 
     `metrics` maps a name to (value, unit), None where it has no value for this run; `arrays` a file's stem to its
     arrays; `frames` a file's stem to its table. Of the arrays, `predictions` is what the report reads and travels;
-    `scores` is the rest of the answers, which like the weights stays where it was made: a paper's plan has gigabytes.
+    `scores` is the rest of the answers, which like the weights stays where it was made.
     """
 
     name: str

@@ -68,7 +68,7 @@ def _classify(model: nn.Module, pairs: PairSet, digits: int) -> tuple[Arrays, Ar
             scored["labels"].append(made.labels[kept].to(torch.uint8).cpu())
             scored["predicted"].append(top_two(scores[kept]).to(torch.uint8).cpu())
             scored["scores"].append(scores[kept].to(torch.float16).cpu())
-            scored["bases"].append(bases[kept].to(torch.int32))
+            scored["bases"].append(bases[kept])
     arrays = {name: torch.cat(parts).numpy() for name, parts in scored.items()}
     arrays["bases"] = arrays["bases"].astype(np.uint16)
     all_missed = torch.cat(missed)  # [N]

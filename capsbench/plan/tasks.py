@@ -138,9 +138,7 @@ class MnistTask(TaskPlan):
     IMAGE = (28, 28)
     CONDITIONS = ("test",)
 
-    train_error_images: PositiveInt = (
-        TEST_DIGITS  # training digits for the error on them, at most as many as are tested
-    )
+    train_error_images: PositiveInt = TEST_DIGITS  # training digits for `train_error`, at most as many as are tested
     routing_images: NonNegativeInt = TEST_DIGITS  # test digits for the diagnostics of routing; 0: none of it
 
     def conditions(self, spec: Spec) -> tuple[str, ...]:
