@@ -60,7 +60,7 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p of one family: comparing them with 0.05 keeps the family's false positives under 5 %."""
-    # statsmodels has it too, and collects all of Python's garbage at every call: a fifth of a report's time
+    # statsmodels has it too, and collects all of Python's garbage at every call: with its import a fifth of a report
     order = np.argsort(p, kind="stable")  # [n]
     stepped = np.asarray(p, dtype=float)[order] * np.arange(len(p), 0, -1)
     adjusted = np.empty(len(p))
