@@ -3,7 +3,7 @@
 #   snakemake --configfile config/paper.yaml      the paper's plan
 from snakemake.utils import min_version
 
-min_version("9.14")
+min_version("9.20")
 
 
 include: "workflow/rules/common.smk"
