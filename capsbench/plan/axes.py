@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.tasks import Axis, TaskPlan
 from capsbench.plan.variants import Spec, checked
+
+if TYPE_CHECKING:
+    from capsbench.plan.runs import Cell, House
+
+CLASSES = 10
 
 
 class Row(NamedTuple):
@@ -113,3 +118,36 @@ def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
         _among(values, names, f"{place}.{key}")
     if len(set(task.ladder)) != len(task.ladder):
         raise PlanError(f"{place}.ladder names a variant twice.")
+
+
+def points_of(house: House) -> dict[str, list[dict[str, Any]]]:
+    """The rows along each axis, by task: `axis`, `variant` (the row), `base` (the variant it was made of), `value`.
+
+    A base is a point of its own axes: by the passes of its spec, or by how many digits a class the plan gives it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in house.plan.tasks.given():
+        cells = {cell.variant: cell for cell in house.cells if cell.task == name}
+        points: dict[tuple[str, str], dict[str, int]] = {}  # (axis, base) -> row -> value
+        for cell in cells.values():
+            if cell.base is None:
+                continue
+            base = cells[cell.base]
+            for axis in ("per_class", "iterations"):
+                value, own = (_place(axis, of, house) for of in (cell, base))
+                if value is not None and own is not None and value != own:
+                    points.setdefault((axis, base.folder_name), {base.folder_name: own})[cell.folder_name] = value
+        if points:
+            found[name] = [
+                {"axis": axis, "variant": variant, "base": base, "value": value}
+                for (axis, base), rows in points.items()
+                for variant, value in sorted(rows.items(), key=lambda row: row[1])
+            ]
+    return found
+
+
+def _place(axis: str, cell: Cell, house: House) -> int | None:
+    """Where a cell stands on an axis; None where it has no such number."""
+    if axis == "per_class":
+        return cell.options.train_per_class or house.training_digits(cell.options) // CLASSES
+    return getattr(cell.spec, "iterations", None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.errors import PlanError, nearest
-from capsbench.plan.axes import Row, rows_of
+from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
 from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
@@ -169,8 +169,11 @@ class House:
     def epoch_images(self, task: TaskPlan) -> int:
         """How many examples an epoch of a task has when it trains on every digit that the plan gives it."""
         pairs: int | None = getattr(task, "train_pairs", None)
-        if pairs is not None:
-            return pairs
+        return pairs if pairs is not None else self.training_digits(task)
+
+    @staticmethod
+    def training_digits(task: TaskPlan) -> int:
+        """How many digits a task trains on where no axis takes fewer."""
         own: int = getattr(task, "held_out", 0)
         return task.train_images or TRAINING_IMAGES - own
 
@@ -287,6 +290,7 @@ class House:
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "comparisons": comparisons(self, promised),
+            "axes": points_of(self),
             "notes": notes(self, promised),
             "runs": [
                 {

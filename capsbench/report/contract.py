@@ -100,6 +100,15 @@ class Comparison(ResultsFile):
     differs: list[Difference] = []
 
 
+class AxisPoint(ResultsFile):
+    """A row that stands on an axis of the plan, at `value`, and the variant it was made of."""
+
+    axis: Literal["per_class", "iterations"]
+    variant: str
+    base: str
+    value: int
+
+
 class Plan(ResultsFile):
     """plan.json."""
 
@@ -117,6 +126,7 @@ class Plan(ResultsFile):
     titles: dict[str, str] = {}
     cost: str | None = None  # the digest that cost.json must have; None: the plan wants no costs
     comparisons: dict[str, dict[str, list[Comparison]]] = {}  # by table and task
+    axes: dict[str, list[AxisPoint]] = {}  # by task
     notes: dict[str, list[str]] = {}  # sentences for the caption of each task's table
     runs: list[PlannedRun]
 

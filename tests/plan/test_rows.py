@@ -179,6 +179,24 @@ def test_what_differs_is_read_off_the_configs(tmp_path: Path) -> None:
     assert ladder == [("cnn", None), ("capsnet-r3-recon+r1", "cnn"), ("capsnet-r3-recon", "capsnet-r3-recon+r1")]
 
 
+def test_rows_know_where_they_stand_on_an_axis(tmp_path: Path) -> None:
+    found = house(tmp_path).describe({})["axes"]
+    points = [(p["axis"], p["base"], p["variant"], p["value"]) for p in found["mnist"]]
+    recon = "capsnet-r3-recon"
+    assert points == [
+        ("per_class", recon, f"{recon}+n2", 2),
+        ("per_class", recon, f"{recon}+n5", 5),
+        ("per_class", recon, recon, 6000),
+        ("iterations", recon, f"{recon}+r1", 1),
+        ("iterations", recon, recon, 3),
+        ("per_class", "cnn", "cnn+n2", 2),
+        ("per_class", "cnn", "cnn+n5", 5),
+        ("per_class", "cnn", "cnn", 6000),
+    ]
+    fewer = house(tmp_path, ("    tuned:", "    train_images: 700\n    tuned:")).describe({})["axes"]["mnist"]
+    assert {p["value"] for p in fewer if p["variant"] == "cnn"} == {70}
+
+
 MISTAKES = [
     (
         ("tuning: {steps: 7, seeds: [1000, 1001], held_out: 40}\n", ""),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import ndimage
-from toy_compared import COMPARISONS
+from toy_compared import AXES, COMPARISONS
 
 FONT = {  # 3x5 pixels a digit, a row of three bits each
     0: "75557", 1: "26227", 2: "71747", 3: "71717", 4: "55711",
@@ -66,7 +66,7 @@ def write_toy(folder: Path, seeds: tuple[int, ...] = (0, 1, 2), name: str = "toy
         "dataset": {"name": "mnist", "badge": "MNIST", "digest": DATA_DIGEST},
         "reductions": {task: ["width 1/8", f"{len(seeds)} of 5 seeds"] for task in tasks},
         "tasks": tasks, "titles": TITLES, "runs": runs, "cost": COST_DIGEST,
-        "comparisons": COMPARISONS if tasks is TASKS else {},
+        "comparisons": COMPARISONS if tasks is TASKS else {}, "axes": AXES if tasks is TASKS else {},
     } | plan  # fmt: skip
     write_json(folder / "plan.json", described)
     write_json(folder / "cost.json", cost(tasks))

@@ -27,3 +27,9 @@ COMPARISONS = {
         ],
     },
 }
+AXES = {  # as if the one had been made of the other
+    "mnist": [
+        {"axis": "iterations", "variant": "capsnet-r1", "base": "capsnet-r3", "value": 1},
+        {"axis": "iterations", "variant": "capsnet-r3", "base": "capsnet-r3", "value": 3},
+    ],
+}

@@ -45,7 +45,7 @@ def draw(results: Results, published: Published) -> Drawing:
     for axes in list(figure.axes)[len(factors) :]:
         axes.set_visible(False)
     figure.supylabel("accuracy, %", fontsize=9)
-    key(figure, results, variants)
+    key(figure, looks(results), variants)
     words = "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds."
     return Drawing(
         figure,

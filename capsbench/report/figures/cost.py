@@ -43,7 +43,7 @@ def draw(results: Results, published: Published) -> Drawing:
         unit = f", {metric.unit}" if metric.unit else ""
         line[0].set_ylabel(f"{task} ({rows[0][0].cell.condition})\n{metric.label}{unit}")
         shown += [row.cell.variant for row, _ in rows]
-    key(figure, results, [v for v in looks(results) if v in shown])
+    key(figure, looks(results), [v for v in looks(results) if v in shown])
     words = [
         "Mean over seeds and Student's t 95 % interval of each task's first metric against what a variant costs;",
         "an interval may go on beyond the panel.",

@@ -64,7 +64,7 @@ def draw(results: Results, published: Published) -> Drawing:
         tidy(axes)
     for axes in list(figure.axes)[len(metrics) :]:
         axes.set_visible(False)
-    key(figure, results, variants)
+    key(figure, looks(results), variants)
     words = "By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."
     return Drawing(
         figure, "Two digits, by how much they overlap", " ".join([words, *conditions_in_words(results, "multimnist")])

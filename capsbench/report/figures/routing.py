@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, number_axis, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -36,14 +36,15 @@ def draw(results: Results, published: Published) -> Drawing:
     for axes, (column, label) in zip(grid.flat, PANELS, strict=False):
         for variant in variants:
             _lines(axes, results, passes[passes["variant"] == variant], "iterations", column)
-        _pass_axis(axes, sorted(passes["iterations"].unique()))
+        number_axis(axes, sorted(passes["iterations"].unique()))
+        tidy(axes)
         axes.set_ylabel(label)
         axes.set_xlabel("passes at test time")
         if column in ("error", "flips"):
             axes.set_ylim(bottom=0)
     _settling(grid.flat[4], results, logits, variants)
     _coupled(grid.flat[5], results, passes, variants)
-    key(figure, results, variants)
+    key(figure, looks(results), variants)
     words = [
         "Trained weights, more or fewer passes of routing at test time; thick lines are means over seeds, thin ones",
         "seeds, a ring the number of passes of training.",
@@ -76,13 +77,6 @@ def _lines(axes: Axes, results: Results, frame: pd.DataFrame, x: str, y: str) ->
     if "trained" in frame:
         trained = frame[frame["trained"] == 1].groupby(x)[y].mean()
         axes.plot(trained.index, trained, "o", color=look.colour, mfc="none", ms=9, mew=1.1)
-
-
-def _pass_axis(axes: Axes, numbers: list[float]) -> None:
-    axes.set_xscale("log")
-    axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
-    axes.xaxis.set_minor_locator(NullLocator())
-    tidy(axes)
 
 
 def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variants: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from capsbench.report.results import Results
 
@@ -81,7 +81,11 @@ def house_style() -> Iterator[None]:
 
 def looks(results: Results) -> dict[str, Look]:
     """One look a variant, the same in every figure of a plan, in the order in which the plan first names it."""
-    names = list(dict.fromkeys(variant for variants in results.plan.tasks.values() for variant in variants))
+    return looks_of(dict.fromkeys(variant for variants in results.plan.tasks.values() for variant in variants))
+
+
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
+    """One look a name, by its place: those of the first seven are easiest to tell apart."""
     return {
         name: Look(
             COLOURS[i % len(COLOURS)],
@@ -119,14 +123,20 @@ def log_scale(axes: Axes) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def number_axis(axes: Axes, numbers: Sequence[float]) -> None:
+    """A logarithmic x axis with a tick at each of the numbers and nowhere else."""
+    axes.set_xscale("log")
+    axes.set_xticks(numbers, [f"{number:,g}" for number in numbers])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
 def label(name: str) -> str:
     """A name as a label: matplotlib hides labels that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
-def key(figure: Figure, results: Results, variants: list[str], markers: bool = True) -> None:
+def key(figure: Figure, found: Mapping[str, Look], variants: list[str], markers: bool = True) -> None:
     """The legend of the variants, above the panels, with line and marker as drawn."""
-    found = looks(results)
     handles = [
         Line2D(
             [], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker if markers else None, ms=4.5

@@ -58,7 +58,7 @@ def draw(results: Results, published: Published) -> Drawing:
         tidy(axes)
     for axes in list(figure.axes)[len(curves) :]:
         axes.set_visible(False)
-    key(figure, results, variants)
+    key(figure, looks(results), variants)
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     caption = (
         "Training loss along training: thin lines are seeds, the thick line is their mean. Margin loss (with the "

@@ -44,7 +44,7 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_xlabel("epoch")
         axes.set_ylabel(words)
         tidy(axes)
-    key(figure, results, list(curves))
+    key(figure, looks(results), list(curves))
     caption = f"Condition {condition} after each epoch of training on single digits: thick lines are means over seeds."
     return Drawing(
         figure, "Two digits along training on single ones", " ".join([caption, *conditions_in_words(results, TASK)])

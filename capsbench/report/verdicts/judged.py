@@ -55,6 +55,7 @@ class Judgement:
         labels = {f"{side.task}/{side.variant}": None for side in self.sides}
         reduced = [found.words for label in labels for found in results.plan.reduced.get(label, [])]
         judged = self.verdict != "not run"
+        named = FIGURES.get(task or "", []) + (["axes"] if self._is_on_an_axis(results) else [])
         return {
             "id": claim.id,
             "sentence": claim.sentence,
@@ -87,8 +88,13 @@ class Judgement:
             "mcnemar": self.mcnemar,
             "cells": [side.as_json(results) for side in self.sides],
             "tables": [task] if task and any(side.values for side in self.sides) else [],
-            "figures": [name for name in FIGURES.get(task or "", []) if name in drawn] if judged else [],
+            "figures": [name for name in named if name in drawn] if judged else [],
         }
+
+    def _is_on_an_axis(self, results: Results) -> bool:
+        """Whether a cell of the claim is a row that an axis of the plan made."""
+        rows = {(task, p.variant) for task, points in results.plan.axes.items() for p in points if p.variant != p.base}
+        return any((side.task, side.variant) in rows for side in self.sides)
 
 
 def _short(estimate: Estimate | None) -> dict[str, float] | None:

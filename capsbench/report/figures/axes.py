@@ -1,0 +1,112 @@
+"""Figure: the answers along an axis of the plan: training digits a class, or passes of routing in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from capsbench.report.captions import conditions_in_words
+from capsbench.report.compared import GAP
+from capsbench.report.contract import AxisPoint
+from capsbench.report.figures import Drawing, NotDrawnError
+from capsbench.report.figures.style import WIDTH, Look, canvas, key, looks_of, number_axis, tidy
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.statistics import summarise
+from capsbench.report.tables import Metric, spec_for
+
+LABELS = {
+    "per_class": "training digits a class",
+    "iterations": "passes of routing in training",
+}
+
+
+class Panel(NamedTuple):
+    """One metric of a task under one condition, along one axis; `values` are the seeds' by row."""
+
+    task: str
+    axis: str
+    condition: str
+    metric: Metric
+    points: list[AxisPoint]
+    values: dict[str, list[float]]
+
+
+def draw(results: Results, published: Published) -> Drawing:
+    """A panel for each task, axis and condition; on MNIST the gap between training and test, too."""
+    panels = _panels(results)
+    if not panels:
+        raise NotDrawnError("no row of an axis is finished" if results.plan.axes else "the plan has no axes")
+    columns = min(len(panels), 2)
+    lines = -(-len(panels) // columns)
+    bases = list(dict.fromkeys(point.base for panel in panels for point in panel.points))
+    found = looks_of(bases)  # few of a plan's many rows: their looks in the whole plan may be much alike
+    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(bases) // 3) + 0.3)
+    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw_panel(axes, results, panel, found)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    key(figure, found, bases)
+    tasks = list(dict.fromkeys(panel.task for panel in panels))
+    words = [
+        "Dot and bar: mean over seeds and Student's t 95 % interval, which may go on beyond the panel; strokes: seeds.",
+        "Each point is trained anew; only the axis differs along a line.",
+        *(
+            f"{task}: {' '.join([*conditions_in_words(results, task), *results.plan.notes.get(task, [])])}"
+            for task in tasks
+        ),
+    ]
+    return Drawing(figure, "Along the axes", " ".join(words))
+
+
+def _panels(results: Results) -> list[Panel]:
+    """Every panel in which a row that an axis made has a value."""
+    found = []
+    for task, points in results.plan.axes.items():
+        frame, spec = results.frame[results.frame["task"] == task], spec_for(task, results)
+        metrics = [metric for metric in spec.main if metric.headline][:1] + ([GAP] if task == "mnist" else [])
+        for axis in dict.fromkeys(point.axis for point in points):
+            of = [point for point in points if point.axis == axis]
+            for condition in spec.conditions:
+                for metric in metrics:
+                    shown = frame[(frame["condition"] == condition) & (frame["metric"] == metric.name)]
+                    values = {
+                        point.variant: [float(v) for v in shown.loc[shown["variant"] == point.variant, "value"]]
+                        for point in of
+                    }
+                    if any(values[point.variant] for point in of if point.variant != point.base):
+                        found.append(Panel(task, axis, condition, metric, of, values))
+    return found
+
+
+def _draw_panel(axes: Axes, results: Results, panel: Panel, found: Mapping[str, Look]) -> None:
+    """A line for each variant that the axis is for."""
+    seen, places = [], set()
+    for base in dict.fromkeys(point.base for point in panel.points):
+        look = found[base]
+        points = [point for point in panel.points if point.base == base and panel.values[point.variant]]
+        summaries = [(point.value, summarise(panel.values[point.variant])) for point in points]
+        axes.plot(
+            [value for value, _ in summaries],
+            [fmean(panel.values[point.variant]) for point in points],
+            color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5,
+        )  # fmt: skip
+        for point, (value, summary) in zip(points, summaries, strict=True):
+            seeds = panel.values[point.variant]
+            axes.plot([value] * len(seeds), seeds, "_", color=look.colour, ms=7, mew=0.9, alpha=0.6)
+            if summary.low is not None and summary.high is not None:
+                axes.plot([value, value], [summary.low, summary.high], color=look.colour, lw=1.1)
+            places.add(value)
+            seen += seeds
+    room = max(0.15 * (max(seen) - min(seen)), 0.02 * abs(max(seen)), 1e-6)
+    axes.set_ylim(min(seen) - room, max(seen) + room)
+    number_axis(axes, sorted(places))
+    axes.set_xlabel(LABELS[panel.axis])
+    axes.set_ylabel(f"{panel.metric.label}, {panel.metric.unit}" if panel.metric.unit else panel.metric.label)
+    several = len(spec_for(panel.task, results).conditions) > 1
+    axes.set_title(f"{panel.task}, {panel.condition}" if several else panel.task)
+    tidy(axes)
