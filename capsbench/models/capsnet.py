@@ -13,7 +13,7 @@ from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
 from capsbench.plan.variants import CapsNetSpec
-from capsbench.routing.squash import squash
+from capsbench.routing.squash import at_least_float32, squash
 
 CLASSES = 10
 
@@ -63,11 +63,11 @@ class CapsNet(nn.Module):
     def primary_capsules(self, images: Tensor) -> Tensor:
         """Images [B, 1, 28, 28] float32 in [0, 1] to primary capsules u [B, 1152, 8] float32."""
         x = F.relu(self.conv1(images))  # [B, 256, 20, 20]
-        s = self.primary(x).float()  # [B, 32*8, 6, 6]: no ReLU
+        s = at_least_float32(self.primary(x))  # [B, 32*8, 6, 6]: no ReLU
         s = s.unflatten(1, (self.spec.primary_types, self.spec.primary_dim)).flatten(3)  # [B, 32, 8, 36]
         s = s.permute(0, 1, 3, 2).flatten(1, 2)  # [B, 32*36, 8]: a capsule is 8 channels at one place
         if self.spec.primary_scale == "official":
-            bias = self.primary.bias.float().view(-1, 1, self.spec.primary_dim)  # type: ignore[union-attr]
+            bias = at_least_float32(self.primary.bias).view(-1, 1, self.spec.primary_dim)  # type: ignore[arg-type]
             bias = bias.expand(-1, s.shape[1] // self.spec.primary_types, -1).flatten(0, 1)  # [1152, 8]
             s = (s - bias) / self.spec.primary_types + bias  # the authors scale before they add the bias
         return squash(s, kind=self.spec.primary_squash)  # [B, 1152, 8]

@@ -12,6 +12,7 @@ from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output, lengths_of, linked
 from capsbench.plan.variants import CnnSpec
+from capsbench.routing.squash import at_least_float32
 
 CLASSES = 10
 
@@ -71,10 +72,10 @@ class Cnn(nn.Module):
         if self.classes is None:
             assert self.vectors is not None
             return lengths_of(self.vectors(dropped), self.spec.dim)
-        logits = self.classes(dropped).float()  # [B, 10]
+        logits = at_least_float32(self.classes(dropped))  # [B, 10]
         poses = None
         if self.vectors is not None:
-            poses = self.vectors(features).float().unflatten(1, (CLASSES, self.spec.dim))  # [B, 10, 16]
+            poses = at_least_float32(self.vectors(features)).unflatten(1, (CLASSES, self.spec.dim))  # [B, 10, 16]
         return Output(linked(self.spec, logits), poses)
 
     def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:

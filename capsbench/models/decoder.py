@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from capsbench.models.output import one_hot
 from capsbench.plan.variants import DecoderOptions
+from capsbench.routing.squash import at_least_float32
 
 
 class Decoder(nn.Module):
@@ -55,9 +56,9 @@ def build_decoder(options: DecoderOptions, classes: int, image_size: int) -> Dec
 
 
 def draw(decoder: Decoder | None, poses: Tensor, classes: Tensor) -> Tensor:
-    """What a model's decoder draws, in float32 under autocast too. Raises TypeError if the model has none."""
+    """What a model's decoder draws, at least in float32, under autocast too. Raises TypeError if the model has none."""
     if decoder is None:
         raise TypeError("this model has no decoder: its spec says reconstruction: none")
     with torch.autocast(poses.device.type, enabled=False):
-        drawn: Tensor = decoder(poses.float(), classes)
+        drawn: Tensor = decoder(at_least_float32(poses), classes)
     return drawn

@@ -17,6 +17,7 @@ from capsbench.models.output import Output
 from capsbench.plan.variants import EmCapsNetSpec
 from capsbench.routing import Routed, joined
 from capsbench.routing.em_matrix import em_matrix
+from capsbench.routing.squash import at_least_float32
 
 CLASSES = 10
 # beta_a is learned in units of 1000, about 1/lambda: log odds are lambda (beta_a - cost) with a lambda of 0.0005 to
@@ -120,8 +121,8 @@ class EmCapsNet(nn.Module):
             iterations: passes of EM at test time, if others than the spec's; trace: keep those of the class capsules.
         """
         x = F.relu(self.conv1(images))  # [B, 64, 12, 12]
-        poses = self.pose(x).float().unflatten(1, (-1, 16))  # [B, 8, 16, 12, 12]
-        a = self.activation(x).float().sigmoid()  # [B, 8, 12, 12]
+        poses = at_least_float32(self.pose(x)).unflatten(1, (-1, 16))  # [B, 8, 16, 12, 12]
+        a = at_least_float32(self.activation(x)).sigmoid()  # [B, 8, 12, 12]
         with torch.autocast(images.device.type, enabled=False):
             poses, a = self.conv_caps1(poses, a, iterations)  # [B, 16, 16, 5, 5], [B, 16, 5, 5]
             poses, a = self.conv_caps2(poses, a, iterations)  # [B, 16, 16, 3, 3], [B, 16, 3, 3]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from capsbench.plan.variants import Spec
-from capsbench.routing.squash import length, squash
+from capsbench.routing.squash import at_least_float32, length, squash
 from capsbench.routing.types import Pass
 
 
@@ -37,8 +37,8 @@ def linked(spec: Spec, logits: Tensor) -> Tensor:
 def lengths_of(vectors: Tensor, dim: int) -> Output:
     """Scores that are the lengths of squashed vectors (equation 1), as DigitCaps' are; vectors [B, K * dim], any dtype.
 
-    In float32 under autocast too, as every squash is.
+    At least in float32, under autocast too, as every squash is.
     """
     with torch.autocast(vectors.device.type, enabled=False):
-        poses = squash(vectors.float().unflatten(1, (-1, dim)))  # [B, K, D]
+        poses = squash(at_least_float32(vectors).unflatten(1, (-1, dim)))  # [B, K, D]
         return Output(length(poses), poses)

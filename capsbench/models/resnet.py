@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from capsbench.models.output import Output, linked
 from capsbench.plan.variants import ResNetSpec
+from capsbench.routing.squash import at_least_float32
 
 CLASSES = 10
 
@@ -62,5 +63,5 @@ class ResNet(nn.Module):
         x = self.stem(images)  # [B, C, 28, 28]
         for stage in self.stages:
             x = stage(x)  # [B, C, 28, 28], [B, 2C, 14, 14], [B, 4C, 7, 7]
-        logits = self.classes(x.mean((2, 3))).float()  # [B, 10]
+        logits = at_least_float32(self.classes(x.mean((2, 3))))  # [B, 10]
         return Output(linked(self.spec, logits))
