@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -37,6 +38,10 @@ def checkpoint_seconds() -> float:
 
 class Diverged(Exception):
     """The loss is not finite: a result, not an error."""
+
+
+class Interrupted(Exception):
+    """A signal came while the probe measured."""
 
 
 class Probe(Protocol):
@@ -77,6 +82,11 @@ class StopSignal:
 
     def _remember(self, number: int, _: FrameType | None) -> None:
         self.name = signal.Signals(number).name
+
+    def interrupt(self, *_: object) -> None:
+        """Raise Interrupted once a signal has come."""
+        if self.name:
+            raise Interrupted
 
 
 class Loop:
@@ -121,8 +131,9 @@ class Loop:
             self.history = self._rows(
                 "history.csv", done, done // self.every + (done == self.steps and done % self.every > 0)
             )
-            measured = sum(self.probe.due(step, self.steps) for step in range(done + 1)) if self.probe else 0
-            self.curve = self._rows("curve.csv", done, measured)
+            measured = sum(self.probe.due(step, self.steps) for step in range(done)) if self.probe else 0
+            # a signal that came while the probe measured left that row to whoever goes on
+            self.curve = self._rows("curve.csv", done, measured, measured + self._is_due(done))
         except ValueError as error:
             self.say(f"{error}: beginning again at step 0.")
             self.history = []
@@ -154,8 +165,8 @@ class Loop:
     def begin(self) -> None:
         """Take up the newest checkpoint, measure what is due before the first step, capture the step."""
         self.done = self.first = self.resume(load_checkpoint(self.folder / "checkpoint", self.run_digest, self.say))
-        if self.done == 0 and self.probe and self.probe.due(0, self.steps):
-            self._measure(0)
+        if self._is_due(self.done) and not (self.curve and self.curve[-1]["step"] == self.done):
+            self._measure(self.done)
         if self.done < self.steps:
             self.way = captured(self.step, self.done, self.say)
 
@@ -179,9 +190,13 @@ class Loop:
                     speed = (done - max(self.first, since)) * self.training.batch / max(now - read - aside, 1e-9)
                     self.history[-1]["images_per_second"] = round(speed, 1)
                     read, since, aside = now, done, 0.0
-                if self.probe and self.probe.due(done, self.steps):
+                if self._is_due(done):
                     aside -= time.perf_counter()
-                    self._measure(done)
+                    # between two batches: a probe may take minutes, which a batch system does not wait
+                    hook = self.step.model.register_forward_pre_hook(stop.interrupt)
+                    with contextlib.suppress(Interrupted):
+                        self._measure(done)
+                    hook.remove()
                     aside += time.perf_counter()
                 now = time.perf_counter()
                 ours = (done - self.first) * self.training.batch
@@ -219,12 +234,17 @@ class Loop:
         )
         return means["loss"]
 
+    def _is_due(self, done: int) -> bool:
+        return self.probe is not None and self.probe.due(done, self.steps)
+
     @torch.no_grad()
     def _measure(self, done: int) -> None:
         assert self.probe is not None
         self.step.model.eval()
-        self.curve.append({"step": done, **self.probe.measure(self.step.model, done)})
-        self.step.model.train()
+        try:
+            self.curve.append({"step": done, **self.probe.measure(self.step.model, done)})
+        finally:
+            self.step.model.train()
 
     def _write_rows(self) -> None:
         try:
@@ -234,16 +254,18 @@ class Loop:
         except OSError as error:
             raise ResourceError(f"{self.folder} cannot be written to: {error.strerror}.") from None
 
-    def _rows(self, name: str, done: int, count: int) -> list[dict[str, Any]]:
-        """The `count` rows up to step `done` of a CSV file in the run's folder. Raises ValueError if it has others."""
+    def _rows(self, name: str, done: int, *counts: int) -> list[dict[str, Any]]:
+        """The rows up to step `done` of a CSV file in the run's folder. Raises ValueError if they are not `counts`."""
         path = self.folder / name
-        if count == 0:
+        if not any(counts):
             return []
         try:
             frame = pd.read_csv(path, dtype=str).astype(float).astype({"step": int})
+        except pd.errors.EmptyDataError:  # as a file of no rows is written
+            frame = pd.DataFrame({"step": []})
         except (ValueError, KeyError, OSError) as error:  # pandas' own errors are ValueErrors
             raise ValueError(f"{path} cannot be read ({error})") from None
         rows = frame[frame["step"] <= done].to_dict("records")
-        if len(rows) != count:
-            raise ValueError(f"{path} has {len(rows)} rows up to step {done} where {count} belong")
+        if len(rows) not in counts:
+            raise ValueError(f"{path} has {len(rows)} rows up to step {done} where {max(counts)} belong")
         return [{str(key): value for key, value in row.items()} for row in rows]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
-from capsbench.errors import DataError
+from capsbench.errors import DataError, ResourceError
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.run import evaluate_run
 from capsbench.plan import Cell, House
 from capsbench.report.contract import Metrics, read
 from capsbench.training.digits import training_digits
+from capsbench.training.probe_affnist import AffnistProbe
 from capsbench.training.run import Setting, make_stream, train_run
 from capsbench.training.step import Step
 
@@ -81,6 +86,34 @@ def test_affnist(house: House, digits: Digits, variant: str) -> None:
     for condition in conditions:
         stored = read(folder / condition.name / "metrics.json", Metrics)
         assert stored.dataset.badge == "affnist-synth of UCI digits, not MNIST"
+
+
+@pytest.mark.parametrize("step", [5, 10, 12])  # the first measurement, one between, the last
+def test_a_signal_does_not_wait_for_the_end_of_a_measurement(
+    house: House, digits: Digits, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    cell = house.cell("affnist", "convnet-avg")
+    setting = Setting(house, cell, digits, DATASET, DEVICE, 1, lambda _: None)
+    folder = house.run_folder(cell, 0)
+    undisturbed = train_run(setting, 0, lambda *_: None)["weights"], (folder / "curve.csv").read_text()
+    shutil.rmtree(folder)
+    measure = AffnistProbe.measure
+
+    def interrupted(self: AffnistProbe, model: nn.Module, done: int) -> dict[str, float]:
+        row = measure(self, model, done)
+        if done == step:
+            monkeypatch.setattr(AffnistProbe, "measure", measure)
+            os.kill(os.getpid(), signal.SIGTERM)
+            measure(self, model, done)
+            pytest.fail("the measurement went on")
+        return row
+
+    monkeypatch.setattr(AffnistProbe, "measure", interrupted)
+    with pytest.raises(ResourceError, match=f"stopped by SIGTERM, saved after step {step} of 12"):
+        train_run(setting, 0, lambda *_: None)
+    manifest = train_run(setting, 0, lambda *_: None)
+    assert manifest["resumed"] == 1
+    assert (manifest["weights"], (folder / "curve.csv").read_text()) == undisturbed
 
 
 @pytest.mark.parametrize("variant", ["multimnist-cnn", "capsnet-r3-recon"])
