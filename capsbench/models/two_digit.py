@@ -6,6 +6,7 @@ All of them take images of any size: trained on one digit, 28x28, they are shown
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.models.output import Output, lengths_of, linked
 from capsbench.plan.variants import TwoDigitSpec
+from capsbench.routing.squash import at_least_float32
 
 CLASSES = 10
 
@@ -37,11 +39,26 @@ class TwoDigit(nn.Module):
             self.capsules = CapsuleLayer(
                 types=1, places=None, child_dim=d, outputs=CLASSES, dim=spec.dim, options=spec, folder=folder
             )
-            nn.init.xavier_uniform_(self.capsules.weight[0].view(CLASSES * d, spec.dim))
         else:
             widths = [d, *spec.dense]
             self.dense = nn.ModuleList(nn.Linear(m, n) for m, n in itertools.pairwise(widths))
             self.classes = nn.Linear(widths[-1], CLASSES * (spec.dim if spec.scores == "length" else 1))
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """First weights as the source's library draws them: Keras' defaults, Glorot and Bengio 2010, biases 0.
+
+        To it all of the capsules' W is one matrix from d channels to CLASSES * dim.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        if self.spec.head == "capsules":
+            _, classes, d, dim = self.capsules.weight.shape  # W [1, J, d, D]
+            limit = math.sqrt(6 / (d + classes * dim))
+            nn.init.uniform_(self.capsules.weight, -limit, limit)
 
     def trunk(self, images: Tensor) -> Tensor:
         """Images [B, 1, 28, 28] to feature maps [B, 128, 8, 8]; 56x28 to [B, 128, 22, 8]."""
@@ -52,7 +69,7 @@ class TwoDigit(nn.Module):
 
     def forward(self, images: Tensor, iterations: int | None = None, trace: bool = False) -> Output:
         """Ten independent yes/no scores for images [B, 1, H, W] float32 in [0, 1]."""
-        x = self.trunk(images).float()  # [B, 128, h, w]
+        x = at_least_float32(self.trunk(images))  # [B, 128, h, w]
         with torch.autocast(images.device.type, enabled=False):
             if self.spec.head == "capsules":
                 routed = self.capsules(x.flatten(2).transpose(1, 2), iterations, trace)  # children [B, h*w, 128]
