@@ -16,6 +16,7 @@ from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model
+from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.training.capture import CapturedStep, captured
@@ -147,7 +148,7 @@ def _step(
     """The eager step that a run has, and what it is called: on a GPU its routing is fused where it can be."""
     torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
-    model = model.to(device).to(memory_format=torch.channels_last)
+    model = channels_last(model.to(device))
     only: Any = _Again(given)  # it has what a step asks of its data
     fused = choose_routing(model, device, say).get("routing") == "fused"
     name = f"{cell.variant}, fused" if fused else cell.variant

@@ -17,6 +17,7 @@ from capsbench.data.batch import Batch, DigitSet
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
+from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
@@ -102,7 +103,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     for precision, fused in itertools.product(("float32", "bf16"), (False, True)):
         torch.manual_seed(0)
         model = build_model(cell.spec, cell.options.IMAGE[0], house.path.parent)
-        model = model.to(device).to(memory_format=torch.channels_last)
+        model = channels_last(model.to(device))
         if fused and choose_routing(model, device, say).get("routing") != "fused":
             continue
         name = f"{cell.variant}, fused" if fused else cell.variant

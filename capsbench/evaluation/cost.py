@@ -20,6 +20,7 @@ from capsbench.data.batch import Batch
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
+from capsbench.models.layout import channels_last
 from capsbench.models.trial import build_and_try
 from capsbench.plan import Cell, House
 from capsbench.plan.done import cost_digest, cost_keys
@@ -94,7 +95,7 @@ def _prepare(house: House, cell: Cell, batch: int, device: torch.device) -> Meas
         model = build_and_try(cell.spec, height, folder)
     else:
         model = build_model(cell.spec, height, folder)
-    model = model.to(device).to(memory_format=torch.channels_last)
+    model = channels_last(model.to(device))
     digits = 2 if cell.task == "multimnist" or cell.spec.train_on == "pairs" else 1
     if cell.spec.train_on == "pairs":
         height *= 2  # one digit above the other

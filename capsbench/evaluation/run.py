@@ -16,6 +16,7 @@ from capsbench.data.digits import Digits
 from capsbench.errors import DataError
 from capsbench.evaluation.condition import Condition
 from capsbench.models import build_model
+from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.training.checkpoint import read_tensors
 
@@ -47,7 +48,7 @@ def evaluate_run(
         DataError: the weights are truncated or altered, or there is too little data.
     """
     folder = house.run_folder(cell, seed)
-    model = load_model(house, cell, folder / "weights.safetensors").to(device).to(memory_format=torch.channels_last)
+    model = channels_last(load_model(house, cell, folder / "weights.safetensors").to(device))
     started = time.perf_counter()
     task = importlib.import_module(f"capsbench.evaluation.{cell.task}")
     with torch.inference_mode():

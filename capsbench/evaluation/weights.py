@@ -15,6 +15,7 @@ from capsbench.evaluation.predict import predict
 from capsbench.files import read_json
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
+from capsbench.models.layout import channels_last
 from capsbench.training.checkpoint import Checkpoint, read_tensors, write_tensors
 
 KIND = "capsbench weights 1"
@@ -102,7 +103,7 @@ def _whole(path: Path) -> Checkpoint:
 def _model(variant: dict[str, Any], size: int, tensors: dict[str, torch.Tensor], device: torch.device) -> nn.Module:
     model = build_model(variant, size)
     model.load_state_dict({name: value.float() for name, value in tensors.items()})
-    return model.eval().to(device).to(memory_format=torch.channels_last)
+    return channels_last(model.eval().to(device))
 
 
 def _correct(model: nn.Module, variant: dict[str, Any], digits: Digits) -> tuple[int, int]:

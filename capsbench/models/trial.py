@@ -12,6 +12,7 @@ from torch import nn
 from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.models.layout import channels_last
 from capsbench.plan.variants import Spec
 from capsbench.provenance import PACKAGE
 
@@ -41,7 +42,7 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
     images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
     images[0] = 0
     try:
-        output = trial.to(memory_format=torch.channels_last)(images)
+        output = channels_last(trial)(images)
         total = output.scores.sum() + output.poses.sum()
         gradients = [
             torch.autograd.grad(total, layer.weight, retain_graph=True, allow_unused=True)[0]

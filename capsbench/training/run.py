@@ -23,6 +23,7 @@ from capsbench.errors import RoutingError
 from capsbench.files import write_json
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import forward_flops
+from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
@@ -95,7 +96,7 @@ def new_model(setting: Setting, seed: int) -> nn.Module:
             model = build_model(cell.spec, size, folder)
     except RoutingError as error:
         raise RoutingError(str(error) if cell.variant == routing else f"variant {cell.variant}: {error}") from error
-    return model.to(setting.device).to(memory_format=torch.channels_last)
+    return channels_last(model.to(setting.device))
 
 
 @says_what_fits

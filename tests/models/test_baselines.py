@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.data.batch import Batch
 from capsbench.models import build_model, count_parameters
+from capsbench.models.layout import channels_last
 from capsbench.training.checkpoint import Checkpoint, read_tensors, restore, training_tensors, write_tensors
 from capsbench.training.losses import margin_loss, multi_hot, reconstruction_loss
 from capsbench.training.step import Step
@@ -93,9 +94,7 @@ def test_the_residual_networks_have_capsnet_s_parameters_and_flops() -> None:
 def test_running_means_are_stored_restored_and_not_counted(tmp_path, precision: str) -> None:
     def fresh() -> Step:
         torch.manual_seed(0)
-        model = build_model({"base": "resnet-flops", "channels": [4, 8], "blocks": 1}).to(
-            memory_format=torch.channels_last
-        )
+        model = channels_last(build_model({"base": "resnet-flops", "channels": [4, 8], "blocks": 1}))
         return Step(model, model.spec, type("Stream", (), {"batch": lambda _, step: BATCH})(), 0, precision, 1e-3)
 
     straight, stopped = fresh(), fresh()

@@ -8,6 +8,7 @@ import torch
 from capsbench.errors import PlanError
 from capsbench.models import build_model, count_parameters
 from capsbench.models.capsnet import CapsNet
+from capsbench.models.layout import channels_last
 from capsbench.routing import squash
 
 COUNTS = [  # paper.md of the project's facts; section 4 of the paper says 8.2M, 6.8M and 35.4M
@@ -209,3 +210,10 @@ def test_a_size_a_model_cannot_take_is_a_sentence() -> None:
         build_model("capsnet-r33")
     with pytest.raises(PlanError, match="did you mean 'squash'"):
         build_model({"base": "capsnet-r3", "squah": "half"})
+
+
+def test_only_convolutions_have_their_channels_innermost() -> None:
+    model = channels_last(build_model("capsnet-r3-recon"))
+    assert model.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.primary.weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.digit_caps.weight.is_contiguous()  # its kernels read it a matrix at a time

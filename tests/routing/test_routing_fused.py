@@ -75,14 +75,14 @@ def layer_of(routing: str, inputs: int) -> CapsuleLayer:
 @pytest.mark.cuda
 @pytest.mark.parametrize("routing", ["dynamic", "leaky", "replace", "kmeans", "optimised", "uniform"])
 def test_a_gpu_takes_it(routing) -> None:
-    layer = layer_of(routing, 1152).to("cuda").to(memory_format=torch.channels_last)
+    layer = layer_of(routing, 1152).to("cuda")
     assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {"routing": "fused"}
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("inputs", [1152, 3200, 4608])
 def test_on_a_gpu_it_is_exact_and_holds_a_tenth(inputs) -> None:
-    layer = layer_of("dynamic", inputs).to("cuda").to(memory_format=torch.channels_last)
+    layer = layer_of("dynamic", inputs).to("cuda")
     plain = build_routing("dynamic", inputs, 10, 16)
     u = 0.3 * torch.randn(128, inputs, 8, generator=torch.Generator().manual_seed(1)).to("cuda")
     of_poses = torch.randn(128, 10, 16, generator=torch.Generator().manual_seed(2)).to("cuda")

@@ -11,6 +11,7 @@ import torch
 
 from capsbench.data.batch import DigitSet, Stream
 from capsbench.models import build_model
+from capsbench.models.layout import channels_last
 from capsbench.plan import load_variants
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import Spec
@@ -57,7 +58,7 @@ def small_step(
     task = task or VARIANTS[name].home
     spec = VARIANTS[name].scaled(width)
     torch.manual_seed(0)
-    model = build_model(spec, TASKS[task].IMAGE[0]).to(device).to(memory_format=torch.channels_last)
+    model = channels_last(build_model(spec, TASKS[task].IMAGE[0]).to(device))
     if fused:
         assert choose_routing(model, torch.device(device), pytest.fail) == {"routing": "fused"}
     return Step(model, spec, stream_of(task, spec, device), 5, precision, 1e-3)
