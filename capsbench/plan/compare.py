@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from capsbench.plan.routings import ROUTINGS
+from capsbench.plan.schema import PUBLISHED_STEPS
 from capsbench.plan.tuning import DECAYS, RATES
 from capsbench.plan.variants import RoutingOptions
 
@@ -143,10 +144,11 @@ def _of_tuning(house: House, cells: list[Cell], promised: bool) -> list[str]:
     length = f"{training.epochs:g} epochs" if training.epochs else f"{training.steps:,} steps"
     seeds = ", ".join(map(str, trial.seeds))
     rates, decays = (", ".join(f"{value:g}" for value in values) for values in (RATES, DECAYS))
+    periods = PUBLISHED_STEPS // cells[0].options.DECAY_PERIOD
     sentences = [
-        f"Rows called tuned: of the learning rates {rates} and the decays {decays} a period (150 periods a run), the "
-        f"pair with the lowest error on {held_out:,} held-out training digits after {length} (seeds {seeds}, which no "
-        f"row uses); test data decided nothing, and every variant got the same grid."
+        f"Rows called tuned: of the learning rates {rates} and the decays {decays} a period ({periods} periods a run), "
+        f"the pair with the lowest error on {held_out:,} held-out training digits after {length} (seeds {seeds}, which "
+        f"no row uses); test data decided nothing, and every variant got the same grid."
     ]
     if not promised:
         points = [(cell.folder_name, cell.tuned.point) for cell in cells if cell.tuned and cell.tuned.point]

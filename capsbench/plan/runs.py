@@ -261,7 +261,9 @@ class House:
         if cell.task == "mnist":
             words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
         elif cell.task == "multimnist":
-            words = f"{steps * cell.training.batch:,} training pairs seen, of the paper's {PAPER_PAIRS:,}"
+            seen = steps * cell.training.batch  # the paper says how many: a run with fewer judges none of its values
+            words = f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}"
+            return [Reduction("training", words)] if seen < PAPER_PAIRS else []
         else:
             return []
         return [Reduction("budget", words)]

@@ -31,6 +31,8 @@ QUESTIONS = (
             "mnist-capsnet-beats-resnet-flops": "better",
             "affnist-average-beats-capsnet": "worse",
             "affnist-capsnet-beats-cnn-pool": "better",
+            "affnist-synth-average-beats-capsnet": "worse",  # where the official files are not to be had
+            "affnist-synth-capsnet-beats-cnn-pool": "better",
             "multimnist-capsnet-beats-cnn": "better",
             "two-digit-capsules-beat-sum": "better",
         },

@@ -41,27 +41,34 @@ def test_the_suite_s_claims_hold_together() -> None:
 
 
 def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
-    """All cells of a claim are rows of one plan: of two plans nothing is compared."""
-    names = ("paper", "paper-authors", "ablation", "ladder", "precision")
-    rows = [
-        {(cell.task, cell.variant) for cell in House.load(config_folder() / f"{name}.yaml").cells} for name in names
-    ]
+    """All cells of a claim are rows of one plan, on its data: of two plans nothing is compared."""
+    names = ("paper", "paper-authors", "ablation", "ladder", "precision", "fashion-mnist", "kmnist")
+    houses = {name: House.load(config_folder() / f"{name}.yaml") for name in names}
+    rows = {
+        name: {(cell.task, cell.variant, data) for cell in house.cells for data in data_of(house, cell.task)}
+        for name, house in houses.items()
+    }
     claims = [claim for claim in load_claims().claims if claim.untested is None]
+    wanted = {claim.id: {(*side, claim.data) for side in claim.sides()} for claim in claims}
     assert len(claims) > 80
-    assert [claim.id for claim in claims if not any(set(claim.sides()) <= plan for plan in rows)] == []
-    home = dict(zip(names, rows, strict=True))
-    assert [claim.id for claim in claims if claim.plan and not set(claim.sides()) <= home[claim.plan]] == []
-    assert {claim.family for claim in claims if claim.plan is None} == {"other-data", "parameters"}
+    assert [claim.id for claim in claims if not any(wanted[claim.id] <= plan for plan in rows.values())] == []
+    assert [claim.id for claim in claims if claim.plan and not wanted[claim.id] <= rows[claim.plan]] == []
+    assert {claim.family for claim in claims if claim.plan is None} == {"parameters"}
+
+
+def data_of(house: House, task: str) -> tuple[str, ...]:
+    """What a task's runs may be scored on."""
+    return ("affnist", "affnist-synth") if task == "affnist" else (house.dataset,)
 
 
 def test_every_published_figure_is_a_claim() -> None:
     published = yaml.safe_load((config_folder() / "published.yaml").read_text())["values"]
-    values = {
-        (c.cell, c.condition, c.metric, round(c.expected or 0)) for c in load_claims().claims if c.kind == "value"
-    }
+    claims = [claim for claim in load_claims().claims if claim.kind == "value"]
     for figure in published:
         place = f"{figure['task']}/{figure['variant']}", figure["condition"], figure["metric"]
-        assert (*place, round(figure["value"])) in values, place
+        values = [c.expected for c in claims if (c.cell, c.condition, c.metric) == place]
+        exact = 0.08 if figure["variant"] == "cnn-valid" else 0  # 66 in the paper, 66.08 in the claim's source
+        assert any(value == pytest.approx(figure["value"], rel=1e-9, abs=1e-9 + exact) for value in values), place
 
 
 def test_the_metrics_are_those_that_evaluation_writes() -> None:

@@ -105,7 +105,7 @@ def test_every_variant_is_tuned_on_the_same_grid_with_seeds_and_digits_of_its_ow
     rows = house(tmp_path)
     cell = rows.cell("mnist", "cnn+tuned")
     trials = rows.trials(cell)
-    assert len(GRID) == len(RATES) * len(DECAYS) == len(trials) == 6
+    assert len(GRID) == len(RATES) * len(DECAYS) == len(trials) == 9
     assert {trial.seeds for trial in trials} == {(1000, 1001)}
     assert [(t.training.rate, t.training.decay) for t in trials] == list(GRID)
     assert {(t.training.steps, t.training.epochs, t.training.decay_period) for t in trials} == {(7, None, "scaled")}
@@ -113,7 +113,7 @@ def test_every_variant_is_tuned_on_the_same_grid_with_seeds_and_digits_of_its_ow
         numbers = set(training_digits(trial, labelled(200), 1000).images[:, 0, 0].tolist())
         assert numbers == set(range(40, 200))
     folders = {rows.run_folder(trial, 1000) for trial in trials}
-    assert len(folders) == 6
+    assert len(folders) == 9
     assert all(folder.is_relative_to(rows.folder / "tuning" / "mnist" / "cnn") for folder in folders)
 
 
@@ -139,7 +139,10 @@ def test_a_tuned_row_trains_as_its_stored_choice_says(tmp_path: Path) -> None:
     assert before.digest == after.digest
     assert before.describe({}, promised=True) == after.describe({}, promised=True)
     assert run_digests(after, tuned, 0, "data")["run"] != run_digests(before, cell, 0, "data")["run"]
-    assert any("Chosen: cnn+tuned 0.001 and 0.98" in words for words in after.describe({})["notes"]["mnist"])
+    assert any(
+        f"Chosen: cnn+tuned {GRID[3].rate:g} and {GRID[3].decay:g}" in words
+        for words in after.describe({})["notes"]["mnist"]
+    )
 
 
 @pytest.mark.parametrize(
