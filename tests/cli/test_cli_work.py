@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from capsbench.cli import work as working
 from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.cli.work import work
 from capsbench.data.source import DataSource
-from capsbench.errors import PlanError
+from capsbench.errors import PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
 from capsbench.provenance import machine
+from capsbench.training.loop import StopSignal
 
 PLAN = """
 name: {name}
@@ -156,3 +158,20 @@ def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> N
         manifest = json.loads(path.read_text())
         write_json(path, {**manifest, "machine": {"processor": "another", "gpu": None}})
     assert expected_seconds(house, source, cell, 0) is None  # what another machine took says nothing of this one
+
+
+def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
+    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(*_: object) -> None:
+        with StopSignal() as stop:
+            for _ in range(600):
+                if stop.name:
+                    raise ResourceError("stopped, saved after 5 of 80")
+                time.sleep(0.05)
+
+    monkeypatch.setattr(working, "evaluate_cells", evaluate)
+    console = Console(record=True, width=300)
+    assert work(console, plans, 0.02, "cpu", 1, Wanted(seeds=(0,))) == 8
+    assert "stopped, saved after 5 of 80" in console.export_text()
+    assert begun == ["a mnist/cnn 0"]
