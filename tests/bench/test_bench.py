@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from capsbench.bench import grow
+from capsbench.bench import grow, measure
 from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
@@ -58,6 +58,33 @@ def test_race_goes_round_and_does_not_count_the_warm_up() -> None:
     race(contenders, 3, torch.device("cpu"), lambda _: None)
     assert order == list("abababab")
     assert [len(c.seconds) for c in contenders] == [3, 3]
+
+
+def test_on_a_gpu_so_many_calls_follow_each_other_that_waiting_for_them_counts_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device of which a call takes 1 ms, or 60, and a wait for it 10 ms more."""
+    now, order = [0.0], []
+
+    def takes(name: str, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            order.append(name)
+            now[0] += seconds
+
+        return call
+
+    monkeypatch.setattr(measure, "LEAST", {"cpu": 0.05})
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    answers = takes("wait", 0.01)
+    monkeypatch.setattr(measure, "wait", lambda _: answers())
+    short = Contender("short", "training", "float32", 4, takes("short", 0.001))
+    long = Contender("long", "training", "float32", 4, takes("long", 0.06))
+    race([short, long], 20, torch.device("cpu"), lambda _: None)
+    assert (short.calls, long.calls) == (64, 1)  # 32 take 42 ms
+    assert short.seconds == pytest.approx([0.001 + 0.01 / 64] * 20)
+    assert long.seconds == pytest.approx([0.07] * 20)
+    assert order[-69:] == ["wait", *["short"] * 64, "wait", "wait", "long", "wait"]
+    assert row(short, {}, {"float32": 1.0}, 60_000)["calls"] == 64
 
 
 def test_a_row_is_medians_against_plain_and_product() -> None:
