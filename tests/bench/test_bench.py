@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
 from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
-from capsbench.training.capture import proven
+from capsbench.training.capture import CapturedStep, proven
 from capsbench.training.step import Step
 
 
@@ -134,7 +135,14 @@ def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: 
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
         "tasks:\n  mnist: {variants: [capsnet-r1]}\n"
     )
-    monkeypatch.setattr("capsbench.bench.run.captured", lambda *given: proven(*given, AtOnce))
+    laid = []
+
+    def recorded(step: Step, *given: Any) -> CapturedStep | Step:
+        laid.append(step.model.primary.weight.is_contiguous())  # type: ignore[operator, union-attr]
+        return proven(step, *given, AtOnce)
+
+    monkeypatch.setattr("capsbench.bench.run.captured", recorded)
+    monkeypatch.setattr("capsbench.bench.run.NCHW", ("cpu",))  # as on a GPU
     house = House.load(path)
     result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
     rows = {(row["name"], row["precision"]): row for row in result["rows"] if row["phase"] == "training"}
@@ -143,6 +151,10 @@ def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: 
         assert fast["flops"] == eager["flops"]
         assert fast["moved_bytes"] is fast["peak_bytes"] is None
         assert len(fast["seconds"]["all"]) == 2
+    other = {"capsnet-r1, NCHW", "capsnet-r1, NCHW, captured"}
+    assert {name for name, precision in rows if precision == "float32"} >= other
+    assert not {name for name, precision in rows if precision == "bf16"} & other
+    assert laid == [False, False, True]  # float32, bf16, NCHW: whether channels are outermost
     assert bench_table(result).row_count == len(result["rows"])
     draw_speed(result, tmp_path / "figures")
 
