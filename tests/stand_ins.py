@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
 from capsbench.evaluation.run import Trained
+from capsbench.files import write_json
 from capsbench.models.output import Output
 from capsbench.plan import Cell
 from capsbench.plan.schema import Training
@@ -65,8 +66,9 @@ def spec_of(model: str, **values: Any) -> Spec:
 
 
 def trained(task: str, model: nn.Module, digits: Digits, folder: Path, **options: Any) -> Trained:
-    """A run as evaluation gets it, of any model that has a spec."""
+    """A run as evaluation gets it, of any model that has a spec; its manifest has only what evaluation reads of it."""
     checked = TASKS[task].model_validate({"variants": ["given"], **options})
     training = Training(epochs=1.0, batch=32)
     cell = Cell(task, "given", (0,), model.spec, training, checked, "mnist", 1.0)  # type: ignore[arg-type]
+    write_json(folder / "manifest.json", {"digest": "of the run", "weights": "of its weights"})
     return Trained(cell, 0, model.eval(), digits, folder, None)

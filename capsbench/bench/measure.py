@@ -11,6 +11,9 @@ from typing import Any
 import torch
 
 Say = Callable[[str], None]
+# Seconds between two waits, at least: a wait costs as much as a short step, and no run waits after each. A CPU call has
+# nothing to wait for.
+LEAST = {"cpu": 0.0, "cuda": 0.05}
 SIDE = 2048  # of the square matrices whose product sets the peak on a CPU; 8192 on a GPU, which is filled only so
 
 
@@ -26,23 +29,36 @@ class Contender:
     flops: int | None = None  # a call
     moved: int | None = None  # bytes a call, as `count.moved_bytes` counts them
     peak: int | None = None  # bytes held at once, parameters included
+    calls: int = 1  # between two waits for the device
     seconds: list[float] = field(default_factory=list)
 
 
 def race(contenders: list[Contender], rounds: int, device: torch.device, say: Say) -> None:
-    """Time every contender once a round, so that what drifts meets all alike; the first round is not counted.
+    """Time every contender once a round, so that what drifts meets all alike; the warm-up is not counted.
 
-    `seconds` of each gets `rounds` entries. On a GPU every call is waited for.
+    `seconds` of each gets `rounds` entries, seconds a call. On a GPU so many calls follow each other between two waits
+    (`calls`, doubled in the warm-up) that they take LEAST: one is started while the one before it runs, as in training.
     """
-    for number in range(rounds + 1):
+    least = LEAST[device.type]
+    for contender in contenders:
+        _seconds(contender, device)
+        while least and _seconds(contender, device) < least:
+            contender.calls *= 2
+    say("warmed up")
+    for number in range(rounds):
         for contender in contenders:
-            wait(device)
-            start = time.perf_counter()
-            contender.call()
-            wait(device)
-            if number:
-                contender.seconds.append(time.perf_counter() - start)
-        say(f"round {number} of {rounds}" if number else "warmed up")
+            contender.seconds.append(_seconds(contender, device) / contender.calls)
+        say(f"round {number + 1} of {rounds}")
+
+
+def _seconds(contender: Contender, device: torch.device) -> float:
+    """Seconds of its calls, one after another, until the device has done them all."""
+    wait(device)
+    start = time.perf_counter()
+    for _ in range(contender.calls):
+        contender.call()
+    wait(device)
+    return time.perf_counter() - start
 
 
 def wait(device: torch.device) -> None:
@@ -95,6 +111,7 @@ def row(contender: Contender, plain: dict[str, float], peak: dict[str, float], e
         "phase": contender.phase,
         "precision": contender.precision,
         "batch": contender.images,
+        "calls": contender.calls,
         "seconds": {"median": median, "q1": low, "q3": high, "all": contender.seconds},
         "images_per_second": 1 / each,
         "seconds_per_epoch": each * epoch if contender.phase == "training" else None,

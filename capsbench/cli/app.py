@@ -285,7 +285,7 @@ def bench(
     task: Annotated[str, typer.Option(help="The task.")] = "mnist",
     variant: Annotated[list[str] | None, typer.Option(help="A variant; may be said again. capsnet-r3-recon.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step; the plan's when not said.", min=1)] = None,
-    rounds: Annotated[int, typer.Option(help="How often each is timed.", min=2)] = 5,
+    rounds: Annotated[int | None, typer.Option(help="How often each is timed; 5, on a GPU 20.", min=2)] = None,
     device: Device = None,
     threads: Annotated[int, typer.Option(help="CPU threads; all cores when 0.", min=0)] = 0,
     largest: Annotated[

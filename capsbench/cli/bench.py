@@ -14,13 +14,15 @@ from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
 
+ROUNDS = {"cpu": 5, "cuda": 20}  # a round on a GPU takes seconds
+
 
 def run_bench(
     house: House,
     cells: list[Cell],
     *,
     batch: int | None,
-    rounds: int,
+    rounds: int | None,
     device: str | None,
     threads: int,
     largest: int | None,
@@ -47,6 +49,7 @@ def run_bench(
 
     set_up(threads)
     with hold(device) as chosen:
+        rounds = rounds or ROUNDS[chosen.type]
         try:
             result = bench(house, cells, batch, rounds, chosen, threads, say)
             if largest is not None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
-from capsbench.files import whole_file, write_json
+from capsbench.files import read_json, whole_file, write_json
 from capsbench.provenance import PACKAGE, SOURCE, git_state, tree
 
 REPOSITORY = PACKAGE.parent
@@ -30,10 +30,23 @@ PYTORCH = ("torch", "torchvision")
 CARRIED = {"typing-extensions"}  # comes with PyTorch, but may be older there than pydantic wants
 RUN = """\
 #!/bin/sh
-# Trains and evaluates what is missing of the plans, stops after the minutes said (9) and goes on when called again.
+# Trains and evaluates what is missing of the plans, stops after the minutes said (9), goes on when called again; what
+# else is said goes to `capsbench work`. Where OUT names a folder, each plan's results are then packed into it, whatever
+# came of the work; the exit code is the work's.
 cd "$(dirname "$0")" || exit 1
 export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
-exec "${PYTHON:-python3}" -m capsbench work %s --minutes "${1:-9}"
+python="${PYTHON:-python3}" minutes="${1:-9}"
+[ $# -eq 0 ] || shift
+"$python" -m capsbench work %s --minutes "$minutes" "$@"
+code=$?
+if [ -n "$OUT" ]; then
+    for runs in "${CAPSBENCH_RESULTS:-results}"/*/runs; do
+        [ -d "$runs" ] || continue
+        folder="${runs%%/runs}"
+        "$python" -m capsbench pack --results "$folder" --to "$OUT/${folder##*/}.tar.gz" || code=$?
+    done
+fi
+exit $code
 """
 # of results: nothing that a table or a figure needs
 LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs", ".snakemake")
@@ -90,15 +103,29 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
 def pack_results(console: Console, results: Path, to: Path) -> None:
     """Write a results folder but for weights, scores and checkpoints as one archive; it unpacks to that folder's name.
 
+    A run that is trained and not evaluated is left out: it would count as done, and no weights be there to evaluate.
     Raises CapsbenchError: the folder holds no results.
     """
     if not (results / "plan.json").is_file():
         raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
 
+    waiting = [path.parent for path in results.glob("runs/*/*/*/manifest.json") if not _is_over(path)]
+    for run in sorted(waiting):
+        console.print(f"{run} is left out: it is not evaluated yet, and its weights stay here.", markup=False)
+    unpacked = {(Path(results.resolve().name) / run.relative_to(results)).as_posix() for run in waiting}
+
     def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if set(Path(entry.name).parts) & set(LEFT_OUT) else entry
+        return None if entry.name in unpacked or set(Path(entry.name).parts) & set(LEFT_OUT) else entry
 
     console.print(f"{to}: {_write(results.resolve(), to, kept):.1f} MB", markup=False)
+
+
+def _is_over(manifest: Path) -> bool:
+    """Whether nothing is left to do of the run that has this file: it is evaluated, or failed."""
+    try:
+        return read_json(manifest)["status"] != "done" or any(manifest.parent.glob("*/metrics.json"))
+    except (ValueError, KeyError, TypeError):
+        return True  # a broken file counts as done nowhere: that run is made again
 
 
 def missing_packages(have: Iterable[str]) -> list[str]:

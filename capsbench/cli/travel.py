@@ -28,6 +28,12 @@ def weights(
 def work(
     paths: Annotated[list[Path], typer.Argument(help="Plans, in the order of their importance.")],
     minutes: Annotated[float | None, typer.Option(help="Stop in time: training saves itself.", min=0)] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only this task; may be said again.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="Only this variant; may be said again.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be said again.")] = None,
+    lent: Annotated[
+        float | None, typer.Option(help="Minutes until the machine is gone: begin no run known to take longer.", min=0)
+    ] = None,
     device: Device = None,
     threads: Threads = 1,
 ) -> None:
@@ -35,9 +41,11 @@ def work(
 
     Exit code 4: time was up before everything was done; the same command goes on.
     """
+    from capsbench.cli.wanted import Wanted
     from capsbench.cli.work import work as until_time_is_up
 
-    left = until_time_is_up(console, paths, minutes, device, threads)
+    wanted = Wanted(tuple(task or ()), tuple(variant or ()), tuple(seed or ()))
+    left = until_time_is_up(console, paths, minutes, device, threads, wanted, lent)
     if left:
         raise ResourceError(f"Time is up with {left} runs to do; the same command goes on.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
+from capsbench.cli.wanted import EVERYTHING, Wanted, expected_seconds
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import ResourceError
@@ -24,7 +26,7 @@ from capsbench.plan.done import is_done, run_digests
 
 
 class Deadline:
-    """A time at which training is stopped, saved, and nothing new begun. An evaluation that runs is let finish.
+    """A time at which what can save itself is stopped and nothing new begun; an evaluation that cannot is let finish.
 
     Args:
         minutes: from now; None is never.
@@ -38,9 +40,17 @@ class Deadline:
         """Whether time is up."""
         return self.end is not None and time.monotonic() >= self.end
 
+    def too_early_for(self, seconds: float | None) -> str | None:
+        """Why work of so many seconds does not end before it, in words; None where it does, or nobody knows."""
+        if self.end is None or seconds is None or (left := self.end - time.monotonic()) >= seconds:
+            return None
+        return (
+            f"as another of its seeds took {seconds / 60:.1f} minutes and the machine is lent for {left / 60:.1f} more"
+        )
+
     @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        """Within: at the deadline this process gets SIGTERM, at which a run saves and stops."""
+    def saving(self) -> Iterator[None]:
+        """Within: at the deadline this process gets SIGTERM, at which whatever can save itself does and stops."""
         if self.end is None:
             yield
             return
@@ -54,47 +64,66 @@ class Deadline:
 
     @staticmethod
     def _stop(_: int, __: FrameType | None) -> None:
-        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):  # the loop's own handler is there
+        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):  # a handler that saves is there
             signal.raise_signal(signal.SIGTERM)
 
 
-def work(console: Console, paths: list[Path], minutes: float | None, device: str | None, threads: int) -> int:
+def work(
+    console: Console,
+    paths: list[Path],
+    minutes: float | None,
+    device: str | None,
+    threads: int,
+    wanted: Wanted = EVERYTHING,
+    lent: float | None = None,
+) -> int:
     """Train and evaluate what is missing of plans, in their order; returns how many runs are left when time is up.
 
+    Args:
+        minutes: until this command stops. lent: minutes until the machine is given back with all that is on it. A run
+            that is known to take longer (`expected_seconds`) is passed over, and the next that may end in time begun.
+
     Raises:
-        PlanError, DataError, ResourceError: as training and evaluation do.
+        PlanError, DataError, ResourceError: as training and evaluation do, and PlanError as `Wanted.of`.
     """
-    deadline = Deadline(minutes)
+    deadline, gone = Deadline(minutes), Deadline(lent)
     houses = [open_house(path) for path in paths]
+    cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
         if source.notice:
             console.print(f"[bold yellow]{source.notice}[/]")
         house.folder.mkdir(parents=True, exist_ok=True)
         write_json(house.folder / "plan.json", described(house, dataset_record(source)))
-    left = [(house, source, cell, seed) for house, source in houses for cell in house.cells for seed in cell.seeds]
+    chosen = zip(houses, cells, strict=True)
+    left = [(*house, cell, seed) for house, its in chosen for cell in its for seed in cell.seeds]
     left = [run for run in left if not _is_finished(*run)]
+    passed_over = 0
     console.print(f"{len(left)} runs to do")
     from capsbench.training.together import most_at_once
 
     while left and not deadline.over:
         house, source, cell, seed = first = left[0]
-        chosen = (
-            None if most_at_once(len(cell.seeds)) > 1 else seed
-        )  # None: the cell's, as many at once as are asked for
+        if lent is not None and (why := gone.too_early_for(expected_seconds(house, source, cell, seed))):
+            console.print(f"{cell.label} seed {seed}: not begun, {why}", markup=False)
+            left, passed_over = left[1:], passed_over + 1
+            continue
+        # None: the cell's, as many at once as are asked for
+        one = None if most_at_once(len(cell.seeds)) > 1 else seed
         try:
-            with deadline.training():
+            with deadline.saving():
                 if cell.waits:
                     house, cell = _tuned(console, house, source, cell, device, threads)
-                train_cells(console, house, source, [cell], chosen, device, threads, False, None)
+                train_cells(console, house, source, [cell], one, device, threads, False, None)
+                if deadline.over:
+                    break
+                evaluate_cells(console, house, source, [cell], one, device, threads, None)
         except ResourceError as error:
             if not deadline.over:
                 raise
             console.print(str(error), markup=False)
             break
-        if not deadline.over:
-            evaluate_cells(console, house, source, [cell], chosen, device, threads, None)
-            left = [run for run in left[1:] if chosen is not None or run[2] is not first[2]]
-    return len(left)
+        left = [run for run in left[1:] if one is not None or run[2] is not first[2]]
+    return len(left) + passed_over
 
 
 def _tuned(
@@ -103,7 +132,8 @@ def _tuned(
     """The plan and the row again, with the rate that tuning chose."""
     tune_cells(console, house, source, [cell], device, threads, None)
     fresh, _ = open_house(house.path)
-    return fresh, next(other for other in fresh.cells if other.label == cell.label)
+    row = next(other for other in fresh.cells if other.label == cell.label)
+    return fresh, dataclasses.replace(row, seeds=cell.seeds)
 
 
 def _is_finished(house: House, source: DataSource, cell: Cell, seed: int) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from capsbench.bench import grow
+from capsbench.bench import grow, measure
 from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
@@ -24,7 +25,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
 from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
-from capsbench.training.capture import proven
+from capsbench.training.capture import CapturedStep, proven
 from capsbench.training.step import Step
 
 
@@ -58,6 +59,33 @@ def test_race_goes_round_and_does_not_count_the_warm_up() -> None:
     race(contenders, 3, torch.device("cpu"), lambda _: None)
     assert order == list("abababab")
     assert [len(c.seconds) for c in contenders] == [3, 3]
+
+
+def test_on_a_gpu_so_many_calls_follow_each_other_that_waiting_for_them_counts_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device of which a call takes 1 ms, or 60, and a wait for it 10 ms more."""
+    now, order = [0.0], []
+
+    def takes(name: str, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            order.append(name)
+            now[0] += seconds
+
+        return call
+
+    monkeypatch.setattr(measure, "LEAST", {"cpu": 0.05})
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    answers = takes("wait", 0.01)
+    monkeypatch.setattr(measure, "wait", lambda _: answers())
+    short = Contender("short", "training", "float32", 4, takes("short", 0.001))
+    long = Contender("long", "training", "float32", 4, takes("long", 0.06))
+    race([short, long], 20, torch.device("cpu"), lambda _: None)
+    assert (short.calls, long.calls) == (64, 1)  # 32 take 42 ms
+    assert short.seconds == pytest.approx([0.001 + 0.01 / 64] * 20)
+    assert long.seconds == pytest.approx([0.07] * 20)
+    assert order[-69:] == ["wait", *["short"] * 64, "wait", "wait", "long", "wait"]
+    assert row(short, {}, {"float32": 1.0}, 60_000)["calls"] == 64
 
 
 def test_a_row_is_medians_against_plain_and_product() -> None:
@@ -107,7 +135,14 @@ def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: 
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
         "tasks:\n  mnist: {variants: [capsnet-r1]}\n"
     )
-    monkeypatch.setattr("capsbench.bench.run.captured", lambda *given: proven(*given, AtOnce))
+    laid = []
+
+    def recorded(step: Step, *given: Any) -> CapturedStep | Step:
+        laid.append(step.model.primary.weight.is_contiguous())  # type: ignore[operator, union-attr]
+        return proven(step, *given, AtOnce)
+
+    monkeypatch.setattr("capsbench.bench.run.captured", recorded)
+    monkeypatch.setattr("capsbench.bench.run.NCHW", ("cpu",))  # as on a GPU
     house = House.load(path)
     result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
     rows = {(row["name"], row["precision"]): row for row in result["rows"] if row["phase"] == "training"}
@@ -116,6 +151,10 @@ def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: 
         assert fast["flops"] == eager["flops"]
         assert fast["moved_bytes"] is fast["peak_bytes"] is None
         assert len(fast["seconds"]["all"]) == 2
+    other = {"capsnet-r1, NCHW", "capsnet-r1, NCHW, captured"}
+    assert {name for name, precision in rows if precision == "float32"} >= other
+    assert not {name for name, precision in rows if precision == "bf16"} & other
+    assert laid == [False, False, True]  # float32, bf16, NCHW: whether channels are outermost
     assert bench_table(result).row_count == len(result["rows"])
     draw_speed(result, tmp_path / "figures")
 

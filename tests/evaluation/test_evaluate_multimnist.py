@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -10,13 +12,14 @@ from torch import Tensor
 
 from capsbench.data.digits import Digits
 from capsbench.data.multimnist import PairSet
-from capsbench.errors import DataError
+from capsbench.errors import DataError, ResourceError
 from capsbench.evaluation import multimnist
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.drawing import UNITS
 from capsbench.evaluation.multimnist import evaluate
 from capsbench.models.output import Output
 from capsbench.plan.tasks import MultimnistTask
+from capsbench.training import scoring
 from capsbench.training.probe_multimnist import make_pairs
 
 DIGITS = Digits(coded_digits(100), coded_digits(60))
@@ -186,3 +189,79 @@ def test_a_real_capsnet_from_end_to_end(tmp_path) -> None:
     assert {path.name for path in (tmp_path / "test").iterdir()} == {
         "metrics.json", "predictions.npz", "scores.npz", "segmentation.npz", "overlap.csv",
     }  # fmt: skip
+
+
+class Counting(Reader):
+    """Counts the images that it is shown; sends this process a signal after `patience` batches."""
+
+    def __init__(self, patience: int | None = None) -> None:
+        super().__init__(pairs=True, high=0.05)
+        self.patience = patience
+
+    def forward(self, images: Tensor) -> Output:
+        output = super().forward(images)
+        if len(self.heard) == self.patience:
+            signal.raise_signal(signal.SIGTERM)
+        return output
+
+    @property
+    def shown(self) -> int:
+        return sum(shape[0] for shape in self.heard)
+
+
+def same(a: Condition, b: Condition) -> None:
+    assert a.metrics == b.metrics
+    assert a.frames["overlap"].equals(b.frames["overlap"])
+    for stem, arrays in b.arrays.items():
+        assert a.arrays[stem].keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert a.arrays[stem][name].dtype == array.dtype
+            assert np.array_equal(a.arrays[stem][name], array), (stem, name)
+
+
+def test_an_evaluation_that_is_stopped_goes_on_and_ends_in_the_same_bits(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(scoring.BATCH, "cpu", 16)
+    monkeypatch.setattr(multimnist, "SCORED", 40)
+    (tmp_path / "a").mkdir()
+    whole = of(Counting(), tmp_path / "a", test_images=40)
+    with pytest.raises(ResourceError, match=r"stopped by SIGTERM, saved after 32 of 80; the same command goes on"):
+        of(Counting(patience=2), tmp_path, test_images=40)
+    with pytest.raises(ResourceError, match="saved after 48 of 80"):
+        of(Counting(patience=1), tmp_path, test_images=40)
+    last = Counting()
+    same(of(last, tmp_path, test_images=40), whole)
+    assert last.shown == 80 - 48
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_kill_costs_what_came_after_the_last_part_and_a_broken_part_is_made_again(tmp_path, monkeypatch) -> None:
+    class Killed(Exception):
+        pass
+
+    class Dying(Counting):
+        def forward(self, images: Tensor) -> Output:
+            if len(self.heard) == 3:
+                raise Killed
+            return super().forward(images)
+
+    monkeypatch.setitem(scoring.BATCH, "cpu", 16)
+    monkeypatch.setenv("CAPSBENCH_CHECKPOINT_SECONDS", "0")
+    (tmp_path / "a").mkdir()
+    whole = of(Counting(), tmp_path / "a")
+    with pytest.raises(Killed):
+        of(Dying(), tmp_path)
+    parts = sorted((tmp_path / "checkpoint").rglob("*.npz"))
+    assert [path.name for path in parts] == ["000000016.npz", "000000032.npz", "000000048.npz"]
+    parts[1].write_bytes(parts[1].read_bytes()[:-30])
+    last = Counting()
+    same(of(last, tmp_path), whole)
+    assert last.shown == 80 - 16
+
+
+def test_what_another_evaluation_left_is_not_gone_on_from(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(scoring.BATCH, "cpu", 16)
+    with pytest.raises(ResourceError):
+        of(Counting(patience=2), tmp_path)
+    other = Counting()
+    of(other, tmp_path, test_images=40)
+    assert other.shown == 80

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from places import Place, copy_source
+from rich.console import Console
 from tools import mnist_folder
 
-from capsbench.cli.pack import missing_packages
+from capsbench.cli.pack import missing_packages, pack_results
 
 RUN = "runs/mnist/capsnet-r3-recon/seed-0"
 
@@ -128,7 +131,7 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     clone = copy_source(tmp_path / "clone")
     shutil.copy(Path(__file__).resolve().parents[2] / "requirements.lock", clone)
     place = Place(clone, clone, {"CAPSBENCH_DATA": mnist})
-    place.plan(variants="[cnn]", uci_digits="false")
+    place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false")
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
         subprocess.run([*git, *words], cwd=clone, check=True)
@@ -154,10 +157,49 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
             (there / "capsbench" / "errors.py").open("a").write("# edited\n")
             manifest.unlink()
         elsewhere = Place(there, there, {"CAPSBENCH_DATA": str(there / "data")})
-        said = elsewhere.capsbench("work", "tiny.yaml")
+        said = elsewhere.capsbench("work", "tiny.yaml", "--seed", 0)
         assert said.code == 0, said.text
         head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
         assert json.loads(manifest.read_text())["git"] == {"commit": head.stdout.strip(), "dirty": dirty}
+
+    out = tmp_path / "out"
+    out.mkdir()
+    environment = {**os.environ, "PYTHON": sys.executable, "CAPSBENCH_RESULTS": str(there / "scratch")}
+    for minutes, seed, code in (("5", "0", 0), ("0", "1", 4)):  # nothing is left to do; time is up before anything
+        said = subprocess.run(
+            ["sh", there / "run.sh", minutes, "--variant", "cnn", "--seed", seed],
+            env={**environment, "OUT": str(out)}, capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert said.returncode == code, said.stderr
+        with tarfile.open(out / "tiny.tar.gz") as stored:
+            assert "tiny/runs/mnist/cnn/seed-0/manifest.json" in stored.getnames()
+        (out / "tiny.tar.gz").unlink()
+    (there / "run.sh").write_text((there / "run.sh").read_text().replace("tiny.yaml", "nowhere.yaml"))
+    assert subprocess.run(["sh", there / "run.sh"], env=environment, capture_output=True, check=False).returncode == 2
+    assert list(out.iterdir()) == []  # without OUT nothing is packed
+
+
+def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
+    results = tmp_path / "results" / "paper"
+    for name, status in (("evaluated", "done"), ("waiting", "done"), ("failing", "failed"), ("broken", None)):
+        folder = results / "runs" / "mnist" / name / "seed-0"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(json.dumps({"status": status}) if status else "{")
+        (folder / "weights.safetensors").touch()
+    (results / "runs/mnist/evaluated/seed-0/test").mkdir()
+    (results / "runs/mnist/evaluated/seed-0/test/metrics.json").write_text("{}")
+    (results / "plan.json").touch()
+    console = Console(record=True, width=300)
+    pack_results(console, results, tmp_path / "back.tar.gz")
+    assert "mnist/waiting/seed-0 is left out: it is not evaluated yet, and its weights stay here." in (
+        console.export_text()
+    )
+    with tarfile.open(tmp_path / "back.tar.gz") as stored:
+        manifests = [name for name in stored.getnames() if name.endswith("manifest.json")]
+        assert not [name for name in stored.getnames() if name.endswith(".safetensors")]
+    assert sorted(manifests) == [
+        f"paper/runs/mnist/{n}/seed-0/manifest.json" for n in ("broken", "evaluated", "failing")
+    ]
 
 
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:

@@ -1,0 +1,90 @@
+"""Which runs `capsbench work` is asked for, and how long one of them will take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from capsbench.data.affnist_place import measured_on
+from capsbench.data.source import DataSource
+from capsbench.errors import PlanError, nearest
+from capsbench.files import read_json
+from capsbench.pipeline import dataset_record
+from capsbench.plan import Cell, House
+from capsbench.plan.done import is_done, run_digests
+from capsbench.provenance import machine
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Some of the runs of plans: of these tasks, variants and seeds, each of which, when empty, leaves none out."""
+
+    tasks: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    def of(self, houses: list[House]) -> list[list[Cell]]:
+        """Each plan's cells that are wanted, with the seeds that are; in the plan's order.
+
+        Raises PlanError, with the nearest name, for a word that no plan knows, and where no run is left.
+        """
+        cells = [cell for house in houses for cell in house.cells]
+        where = ", ".join(str(house.path) for house in houses)
+
+        def check(kind: str, words: tuple[object, ...], names: Iterable[object]) -> None:
+            known = set(names)
+            if unknown := [word for word in words if word not in known]:
+                raise PlanError(f"{where}: there is no {kind} {unknown[0]!r}{nearest(unknown[0], map(str, known))}")
+
+        check("task", self.tasks, (cell.task for cell in cells))
+        check("variant", self.variants, (name for cell in cells for name in (cell.variant, cell.folder_name)))
+        check("seed", self.seeds, (seed for cell in cells for seed in cell.seeds))
+        found = [[wanted for cell in house.cells if (wanted := self._part(cell)).seeds] for house in houses]
+        if not any(found):
+            raise PlanError(f"{where}: no run is of the task, variant and seed named; `capsbench plan` lists the runs.")
+        return found
+
+    def _part(self, cell: Cell) -> Cell:
+        """`cell` with its seeds that are wanted, which may be none."""
+        named = (not self.tasks or cell.task in self.tasks) and (
+            not self.variants or {cell.variant, cell.folder_name} & set(self.variants)
+        )
+        seeds = tuple(seed for seed in cell.seeds if not self.seeds or seed in self.seeds) if named else ()
+        return dataclasses.replace(cell, seeds=seeds)
+
+
+EVERYTHING = Wanted()
+
+
+def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) -> float | None:
+    """Seconds that a run will train (if it has not) and be evaluated: the most that another seed of its row took.
+
+    Only what was finished on such a GPU, or where there is none on such a processor, says anything. None where nobody
+    knows, and for a run that is under way: whatever is left of it, it goes on.
+    """
+    folder = house.run_folder(cell, seed)
+    if cell.waits or (folder / "checkpoint").is_dir():
+        return None
+    here, dataset = _chip(machine()), dataset_record(source)["digest"]
+
+    def manifest_of(other: int) -> dict[str, Any] | None:
+        digests = run_digests(house, cell, other, dataset, measured_on(house, cell))
+        return is_done(house.run_folder(cell, other), digests["run"])
+
+    is_trained = manifest_of(seed) is not None
+    taken = []
+    for other in house.cell(cell.task, cell.variant).seeds:
+        manifest = manifest_of(other)
+        metrics = [read_json(path) for path in house.run_folder(cell, other).glob("*/metrics.json")]
+        if manifest is None or not metrics or _chip(manifest["machine"]) != here:
+            continue
+        training = 0.0 if is_trained else manifest["seconds"]
+        taken.append(training + max(one["seconds"] for one in metrics))  # each condition has the seconds of all
+    return max(taken, default=None)
+
+
+def _chip(where: dict[str, Any]) -> str:
+    """What sets a machine's pace."""
+    return str(where["gpu"] or where["processor"])

@@ -1,0 +1,177 @@
+"""Which runs `capsbench work` begins, in which order; what trains and evaluates is a stand-in that writes manifests."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from capsbench.cli import work as working
+from capsbench.cli.wanted import Wanted, expected_seconds
+from capsbench.cli.work import work
+from capsbench.data.source import DataSource
+from capsbench.errors import PlanError, ResourceError
+from capsbench.evaluation.done import evaluation_digest
+from capsbench.files import write_json
+from capsbench.pipeline import dataset_record, open_house
+from capsbench.plan import Cell, House
+from capsbench.plan.done import run_digests
+from capsbench.provenance import machine
+from capsbench.training.loop import StopSignal
+
+PLAN = """
+name: {name}
+about: Two rows on two tasks.
+budget: reduced
+seeds: [0, 1, 2]
+uci_digits: true
+width: 0.0625
+training: {{steps: 4, batch: 16, precision: float32}}
+tasks:
+  mnist: {{variants: [cnn, capsnet-r3-recon]}}
+  multimnist: {{variants: [multimnist-cnn, capsnet-r3-recon]}}
+"""
+
+
+def finished(house: House, source: DataSource, cell: Cell, seed: int, seconds: float, evaluation: float) -> None:
+    """A run's manifest and metrics, as if it had taken so long here."""
+    folder = house.run_folder(cell, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "status": "done",
+        "digest": run_digests(house, cell, seed, dataset_record(source)["digest"])["run"],
+        "weights": "w",
+        "dataset": {},
+        "run": {"task": cell.task, "variant": cell.folder_name, "seed": seed},
+        "seconds": seconds,
+        "machine": machine(),
+    }
+    write_json(folder / "manifest.json", manifest)
+    metrics = {"digest": evaluation_digest(cell, manifest), "seconds": evaluation}
+    write_json(folder / "test" / "metrics.json", metrics)
+
+
+@pytest.fixture
+def plans(tmp_path: Path, results: Path, no_data: dict[str, str]) -> list[Path]:
+    for name in "ab":
+        (tmp_path / f"{name}.yaml").write_text(PLAN.format(name=name))
+    return [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that are trained, in their order; each takes ten minutes, its evaluation five, by its files."""
+    said: list[str] = []
+
+    def train(_: Console, house: House, source: DataSource, cells: list[Cell], seed: int | None, *__: Any) -> None:
+        for cell in cells:
+            for each in cell.seeds if seed is None else [seed]:
+                said.append(f"{house.name[0]} {cell.label} {each}")
+                finished(house, source, cell, each, 600, 300)
+
+    monkeypatch.setattr(working, "train_cells", train)
+    monkeypatch.setattr(working, "evaluate_cells", lambda *_: None)
+    return said
+
+
+Asked = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def asked(plans: list[Path]) -> Asked:
+    """`work` on both plans: how many runs are left, and what was said."""
+
+    def ask(lent: float | None = None, **words: tuple[object, ...]) -> tuple[int, str]:
+        console = Console(record=True, width=300)
+        return work(console, plans, None, "cpu", 1, Wanted(**words), lent), console.export_text()  # type: ignore[arg-type]
+
+    return ask
+
+
+def test_only_what_is_named_is_worked_on_in_the_plans_order(begun: list[str], asked: Asked) -> None:
+    assert asked(tasks=("mnist",), variants=("capsnet-r3-recon",), seeds=(2, 0))[0] == 0
+    assert begun == [f"{plan} mnist/capsnet-r3-recon {seed}" for plan in "ab" for seed in (0, 2)]
+    begun.clear()
+    asked(variants=("multimnist-cnn", "cnn"), seeds=(1,))
+    assert begun == [f"{plan} {cell} 1" for plan in "ab" for cell in ("mnist/cnn", "multimnist/multimnist-cnn")]
+
+
+def test_seeds_that_go_at_once_are_those_named(begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "3")
+    assert asked(tasks=("mnist",), variants=("cnn",), seeds=(0, 2))[0] == 0
+    assert begun == [f"{plan} mnist/cnn {seed}" for plan in "ab" for seed in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"tasks": ("minst",)}, "there is no task 'minst'; did you mean 'mnist'?"),
+        ({"variants": ("cnn", "capsnet-r3-recom")}, "no variant 'capsnet-r3-recom'; did you mean 'capsnet-r3-recon'?"),
+        ({"seeds": (7,)}, "there is no seed 7; known: 0, 1, 2."),
+        ({"tasks": ("multimnist",), "variants": ("cnn",)}, "no run is of the task, variant and seed named"),
+    ],
+)
+def test_what_no_plan_has_is_a_sentence_before_any_work(
+    begun: list[str], asked: Asked, results: Path, words: dict[str, tuple[object, ...]], expected: str
+) -> None:
+    with pytest.raises(PlanError) as error:
+        asked(**words)
+    assert expected in str(error.value)
+    assert begun == []
+    assert not results.exists()
+
+
+def test_a_run_that_is_known_not_to_fit_is_passed_over_and_the_next_begun(begun: list[str], asked: Asked) -> None:
+    """Of each row the first seed is begun: nobody knows how long it takes. The others take 15 minutes, as it did."""
+    left, said = asked(lent=14, tasks=("mnist",))
+    assert begun == [f"{plan} mnist/{variant} 0" for plan in "ab" for variant in ("cnn", "capsnet-r3-recon")]
+    assert left == 8
+    assert (
+        "mnist/cnn seed 1: not begun, as another of its seeds took 15.0 minutes and the machine is lent for 1" in said
+    )
+    begun.clear()
+    assert asked(lent=16, tasks=("mnist",), variants=("cnn",))[0] == 0
+    assert len(begun) == 4
+
+
+def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> None:
+    house, source = open_house(plans[0])
+    cell = house.cell("mnist", "cnn")
+    assert expected_seconds(house, source, cell, 0) is None
+    finished(house, source, cell, 1, 100, 10)
+    finished(house, source, cell, 2, 80, 20)
+    assert expected_seconds(house, source, cell, 0) == 110
+    assert expected_seconds(house, source, house.cell("mnist", "capsnet-r3-recon"), 0) is None
+    (house.run_folder(cell, 0) / "checkpoint").mkdir(parents=True)
+    assert expected_seconds(house, source, cell, 0) is None  # under way: it goes on
+    (house.run_folder(cell, 0) / "checkpoint").rmdir()
+    finished(house, source, cell, 0, 90, 30)
+    (house.run_folder(cell, 0) / "test" / "metrics.json").unlink()
+    assert expected_seconds(house, source, cell, 0) == 20  # trained already
+    for seed in (1, 2):
+        path = house.run_folder(cell, seed) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        write_json(path, {**manifest, "machine": {"processor": "another", "gpu": None}})
+    assert expected_seconds(house, source, cell, 0) is None  # what another machine took says nothing of this one
+
+
+def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
+    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(*_: object) -> None:
+        with StopSignal() as stop:
+            for _ in range(600):
+                if stop.name:
+                    raise ResourceError("stopped, saved after 5 of 80")
+                time.sleep(0.05)
+
+    monkeypatch.setattr(working, "evaluate_cells", evaluate)
+    console = Console(record=True, width=300)
+    assert work(console, plans, 0.02, "cpu", 1, Wanted(seeds=(0,))) == 8
+    assert "stopped, saved after 5 of 80" in console.export_text()
+    assert begun == ["a mnist/cnn 0"]
