@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from capsbench.cli.inputs import check_inputs, in_words_of_the_plan
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
@@ -111,9 +112,11 @@ def _train(
         for cell in {cell.label: cell for cell, _ in waiting}.values():
             if is_custom(getattr(cell.spec, "routing", "")):
                 new_model(setting_of(cell), 0)  # tried before anything trains: its mistake would come hours later
+        check_inputs(waiting, setting_of)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)
-            manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
+            with in_words_of_the_plan(house, cells[0]):
+                manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
         if evaluate:
             devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
             trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
