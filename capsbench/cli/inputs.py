@@ -1,4 +1,4 @@
-"""Whether the data suffice for what a plan's cells ask of them: found before anything trains, not hours later."""
+"""Whether routings and data are what a plan's cells ask for: found before anything trains, not hours later."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from capsbench.errors import DataError
+from capsbench.errors import DataError, RoutingError
 from capsbench.plan import Cell, House
+from capsbench.plan.routings import is_custom
 from capsbench.provenance import digest_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,26 @@ def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{house.path}: {cell.label}: {error}") from error
+
+
+def try_routings(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:
+    """Try, on one small batch, each routing among `waiting` that is from outside or has options of its own.
+
+    Raises RoutingError, naming the variant, for code that is no routing and for an option's value that does not fit.
+    """
+    from capsbench.models.trial import try_routing
+    from capsbench.training.run import new_model
+
+    for cell in {cell.label: cell for cell, _ in waiting}.values():
+        if is_custom(getattr(cell.spec, "routing", "")):
+            new_model(setting_of(cell), 0)  # which tries it
+        elif cell.spec.routes() and getattr(cell.spec, "routing_options", {}):
+            setting = setting_of(cell)
+            model = new_model(setting, 0).to("cpu")
+            try:
+                try_routing(model, cell.options.IMAGE[0], setting.house.path.parent)
+            except RoutingError as error:
+                raise RoutingError(f"{setting.house.path}: variant {cell.variant}: {error}") from error
 
 
 def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from capsbench.cli.inputs import check_inputs, in_words_of_the_plan
+from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
@@ -20,7 +20,6 @@ from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
-from capsbench.plan.routings import is_custom
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +98,7 @@ def _train(
 ) -> list[dict[str, Any]]:
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
-    from capsbench.training.run import Setting, new_model
+    from capsbench.training.run import Setting
 
     devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
@@ -109,9 +108,7 @@ def _train(
         def setting_of(cell: Cell) -> Setting:
             return Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
 
-        for cell in {cell.label: cell for cell, _ in waiting}.values():
-            if is_custom(getattr(cell.spec, "routing", "")):
-                new_model(setting_of(cell), 0)  # tried before anything trains: its mistake would come hours later
+        try_routings(waiting, setting_of)
         check_inputs(waiting, setting_of)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)

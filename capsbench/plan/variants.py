@@ -112,6 +112,12 @@ class RoutingOptions(Strict):
         for key, value in said.items():
             if value is not None and key not in facts.takes:
                 raise ValueError(f"routing {self.routing} takes no {key}, which is {value!r} here")
+        for key in self.routing_options:
+            if key in facts.takes:
+                raise ValueError(f"routing_options names {key}, which is said beside routing and not among its options")
+            if key not in facts.options:
+                hint = nearest(key, facts.options) if facts.options else "; it takes none."
+                raise ValueError(f"routing_options: routing {self.routing} takes no option {key!r}{hint}")
         return self
 
 

@@ -75,3 +75,14 @@ def test_official_affnist_files_that_cannot_be_read_are_not_vouched_for(place) -
     assert said.err.startswith(f"capsbench: {damaged} cannot be read as affNIST's MATLAB file: ")
     assert "the official files" not in said.out
     assert not (place.folder / "data.json").exists()
+
+
+def test_an_option_s_value_that_does_not_fit_is_told_before_the_first_cell_trains(place) -> None:
+    text = PLAN.replace("tasks:", "variants:\n  x: {base: capsnet-optimised, routing_options: {alpha: -1}}\ntasks:")
+    (place.folder / "tiny.yaml").write_text(text.replace("[cnn]", "[cnn, x]"))
+    said = place.capsbench("train", "tiny.yaml")
+    assert said.code == 2, said.text
+    assert said.err == (
+        "capsbench: tiny.yaml: variant x: routing 'optimised': alpha must be a number above 0, not -1.\n"
+    )
+    assert not list(place.root.rglob("seed-0"))

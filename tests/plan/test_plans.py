@@ -119,6 +119,20 @@ MISTAKES = [
     (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),
     (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
     (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
+    (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
+    (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 70_000"),
+        "tasks.affnist.held_out is 70,000, but there are 60,000 training",
+    ),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 10_000\n    train_images: 50_001"),
+        "tasks.affnist.train_images is 50,001 and tasks.affnist.held_out is 10,000, but there are 60,000 training",
+    ),
+    (
+        ("tasks:\n  mnist:", "tuning: {steps: 2, held_out: 60_000}\ntasks:\n  mnist:\n    tuned: true"),
+        "tuning.held_out is 60,000, but there are 60,000 training digits in all; ask for fewer.",
+    ),
     (("mine: {", "../x; rm: {"), "is not a name for a variant"),
     (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
     (("name: small", "name: ../../etc"), "is not a name"),
