@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
+from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
@@ -241,8 +242,10 @@ def _evaluate(
 ) -> None:
     from capsbench.evaluation.run import evaluate_run
 
+    remedy = "free the device, or evaluate on another one with --device; what is trained is kept"
     for cell, seed, manifest, digest in todo:
-        with sole(house.run_folder(cell, seed), console.print):
+        where = f"{cell.label} seed {seed}: evaluation on {device}"
+        with sole(house.run_folder(cell, seed), console.print), says_what_to_lower(where, remedy):
             conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")
