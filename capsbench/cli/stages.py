@@ -71,7 +71,8 @@ def train_cells(
                 waiting.append((cell, s))
             else:
                 manifests.append(manifest)
-                console.print(f"{cell.label} seed {s}: {manifest['status']} already")
+                unwritten = ", so no TensorBoard events were written" if tensorboard else ""
+                console.print(f"{cell.label} seed {s}: {manifest['status']} already{unwritten}")
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
