@@ -64,6 +64,17 @@ def test_paper_s_plan_is_the_paper_s() -> None:
     assert house.reductions(house.cell("two_digit", "two-digit-kmeans")) == []
 
 
+def test_rows_that_see_resized_pairs_are_named_under_their_table() -> None:
+    found = House.load(config_folder() / "paper.yaml").describe({})["notes"]
+    assert found == {
+        "two_digit": [
+            "Pairs are resized to 28x28 for rows whose model takes images of one size alone: "
+            "CapsNet r=3, reconstruction."
+        ]
+    }
+    assert House.load(config_folder() / "quick.yaml").describe({})["notes"] == {}
+
+
 def test_every_task_decays_to_where_its_published_period_would() -> None:
     """Section 6: MultiMNIST's rate falls a tenth as fast; scaled to 46,875 steps, that is 20,000 * 46,875 / 300,000."""
     house = House.load(config_folder() / "paper.yaml")
