@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from counting import COUNTS, summary
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 torch.set_num_threads(1)
@@ -18,6 +20,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "cuda" in item.keywords:
                 item.add_marker(skip)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a worker of xdist, which reports nothing itself
+        session.config.workeroutput["malformed"] = dict(COUNTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    COUNTS.update(getattr(node, "workeroutput", {}).get("malformed", {}))  # none of a worker that died
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if COUNTS:
+        terminalreporter.write_line(summary())
 
 
 @pytest.fixture

@@ -48,10 +48,13 @@ def _leave(code: str | int | None) -> None:
 
 def _run() -> None:
     """Never shows a traceback for a CapsbenchError or for Ctrl-C; raises SystemExit."""
+    from capsbench.cli.memory import says_what_to_lower
     from capsbench.cli.travel import app  # it has all commands: its own and those of capsbench.cli.app
 
     try:
-        app(prog_name="capsbench")  # also of `python -m capsbench`
+        # where no command knows better what to lower
+        with says_what_to_lower("This command", "free memory on the device it worked on, or take a larger one"):
+            app(prog_name="capsbench")  # also of `python -m capsbench`
     except CapsbenchError as error:
         print(f"capsbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from capsbench.data.affnist_place import FOLDER, files_digest, official_path
-from capsbench.data.source import cache_folder
+from capsbench.data.source import DataSource, cache_folder
 from capsbench.errors import DataError
 from capsbench.plan import House
 
 
-def find_affnist(house: House) -> str:
+def find_affnist(house: House, source: DataSource) -> str:
     """Look for the official files, download them if the plan says `download_official`, and say what will be used.
 
+    Official files are read once, with the test digits of `source`: what is said of them holds when they are needed.
+
     Raises:
-        ResourceError: the download cannot be written.
+        DataError: they are damaged, changed, or not what the plan asks for. ResourceError: the download cannot be
+            written.
     """
     options = house.plan.tasks.affnist
     assert options is not None  # asked only of plans with the task
@@ -29,4 +32,21 @@ def find_affnist(house: House) -> str:
             reason = str(error).rstrip(".")
     if path is None:
         return f"affNIST: affnist-synth, not the paper's test set ({reason})."
+    _read_whole(house, source)
     return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)})."
+
+
+def _read_whole(house: House, source: DataSource) -> None:
+    """Read the official files as training will. Raises DataError."""
+    from capsbench.data.affnist_sets import affnist_set
+    from capsbench.data.digits import load_digits
+
+    options = house.plan.tasks.affnist
+    assert options is not None
+    affnist_set(
+        load_digits(source).test,
+        dataset=source.dataset,
+        transforms=options.transforms,
+        count=options.test_images,
+        folder=house.plan.data_folder,
+    )

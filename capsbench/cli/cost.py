@@ -26,13 +26,19 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
         console.print(f"{house.folder / 'cost.json'}: measured already")
     else:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
+        from capsbench.cli.memory import says_what_to_lower
         from capsbench.evaluation.cost import measure_cost
         from capsbench.training import device as devices
 
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)
         devices.set_up(threads)
-        with devices.device(device) as chosen, sole(house.folder / "cells", console.print):
+        remedy = f"lower cost.batch, which is {house.plan.cost.batch:,}, in {house.path}, or take a larger device"
+        with (
+            devices.device(device) as chosen,
+            sole(house.folder / "cells", console.print),
+            says_what_to_lower(f"{house.path}: cost on {chosen}", remedy),
+        ):
             found = measure_cost(house, chosen, threads, lambda text: console.print(text))
             write_json(house.folder / "cost.json", found)
         console.print(f"{house.folder / 'cost.json'}: {len(found['rows'])} variants measured on {found['device']}")

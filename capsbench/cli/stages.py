@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
+from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
@@ -19,7 +21,6 @@ from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
-from capsbench.plan.routings import is_custom
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,8 @@ def train_cells(
                 waiting.append((cell, s))
             else:
                 manifests.append(manifest)
-                console.print(f"{cell.label} seed {s}: {manifest['status']} already")
+                unwritten = ", so no TensorBoard events were written" if tensorboard else ""
+                console.print(f"{cell.label} seed {s}: {manifest['status']} already{unwritten}")
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def _train(
 ) -> list[dict[str, Any]]:
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
-    from capsbench.training.run import Setting, new_model
+    from capsbench.training.run import Setting
 
     devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
@@ -108,12 +110,12 @@ def _train(
         def setting_of(cell: Cell) -> Setting:
             return Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
 
-        for cell in {cell.label: cell for cell, _ in waiting}.values():
-            if is_custom(getattr(cell.spec, "routing", "")):
-                new_model(setting_of(cell), 0)  # tried before anything trains: its mistake would come hours later
+        try_routings(waiting, setting_of)
+        check_inputs(waiting, setting_of)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)
-            manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
+            with in_words_of_the_plan(house, cells[0]):
+                manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
         if evaluate:
             devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
             trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
@@ -241,8 +243,10 @@ def _evaluate(
 ) -> None:
     from capsbench.evaluation.run import evaluate_run
 
+    remedy = "free the device, or evaluate on another one with --device; what is trained is kept"
     for cell, seed, manifest, digest in todo:
-        with sole(house.run_folder(cell, seed), console.print):
+        where = f"{cell.label} seed {seed}: evaluation on {device}"
+        with sole(house.run_folder(cell, seed), console.print), says_what_to_lower(where, remedy):
             conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")

@@ -123,13 +123,14 @@ def _word(value: Any) -> str:
 
 
 def notes(house: House, promised: bool = False) -> dict[str, list[str]]:
-    """Sentences for the caption of each task's tables: what was tuned, and what rows on few digits are."""
+    """Sentences for the caption of each task's tables: what was tuned, what rows on few digits are, what is resized."""
     found: dict[str, list[str]] = {}
     for name in house.plan.tasks.given():
         cells = [cell for cell in house.cells if cell.task == name]
         sentences = [
             *_of_tuning(house, [cell for cell in cells if cell.tuned is not None], promised),
             *_of_few([cell for cell in cells if cell.base and cell.options.train_per_class is not None]),
+            *(_of_one_size(cells) if name == "two_digit" else []),
         ]
         if sentences:
             found[name] = sentences
@@ -163,4 +164,16 @@ def _of_few(cells: list[Cell]) -> list[str]:
     return [
         "Rows on few digits a class train for as many steps as on all; with one seed every variant gets the same "
         "digits, and the smaller sets are parts of the larger."
+    ]
+
+
+def _of_one_size(cells: list[Cell]) -> list[str]:
+    """Which rows of the two-digit task do not see what the others see."""
+    titles = [cell.spec.title or cell.variant for cell in cells if not cell.spec.takes_any_size()]
+    if not titles:
+        return []
+    height, width = cells[0].options.IMAGE
+    return [
+        f"Pairs are resized to {height}x{width} for rows whose model takes images of one size alone: "
+        f"{'; '.join(titles)}."
     ]

@@ -1,4 +1,4 @@
-"""What a spec has to know of the routing algorithms without torch: their own choices, and the switches they take.
+"""What a spec has to know of the routing algorithms without torch: their own choices, switches and options.
 
 The code in capsbench/routing/ decides; a test holds this table to it.
 """
@@ -10,31 +10,37 @@ from typing import NamedTuple
 
 CUSTOM_ROUTING = re.compile(r"(?=.{1,100}$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)  # my_file:my_routing
 CUSTOM_PASSES = 3  # of a routing outside the package, where a plan does not say
+NONE: frozenset[str] = frozenset()
 SWITCHES = frozenset({"squash", "normaliser", "detach_inner", "bias"})
+PRIOR = frozenset({"prior"})
 
 
 class RoutingFacts(NamedTuple):
-    """An algorithm's own number of passes, squash and normaliser (None: it has none), and the switches it takes."""
+    """An algorithm's own number of passes, squash and normaliser (None: it has none), and the words that it takes.
+
+    takes: of the SWITCHES, which a variant says beside its routing; options: what may stand in its `routing_options`.
+    """
 
     passes: int
     squash: str | None
     normaliser: str | None
     takes: frozenset[str]
+    options: frozenset[str]
 
 
 ROUTINGS = {
-    "dynamic": RoutingFacts(3, "hinton", "softmax", SWITCHES),
-    "leaky": RoutingFacts(3, "hinton", "leaky", SWITCHES - {"normaliser"}),
-    "uniform": RoutingFacts(1, "hinton", None, frozenset({"squash", "bias"})),
-    "learned": RoutingFacts(1, "hinton", "softmax", SWITCHES - {"detach_inner"}),
-    "replace": RoutingFacts(3, "hinton", "softmax", SWITCHES),
-    "kmeans": RoutingFacts(3, "half", "softmax", SWITCHES),
-    "optimised": RoutingFacts(3, "half", "softmax", SWITCHES),
-    "scaled-distance": RoutingFacts(3, "hinton", None, SWITCHES - {"normaliser"}),
-    "em-vector": RoutingFacts(3, None, None, frozenset()),
-    "self-attention": RoutingFacts(1, "exp", None, frozenset({"squash"})),
-    "inverted-attention": RoutingFacts(2, None, None, frozenset()),
-    "self-routing": RoutingFacts(1, None, None, frozenset()),
+    "dynamic": RoutingFacts(3, "hinton", "softmax", SWITCHES, PRIOR),
+    "leaky": RoutingFacts(3, "hinton", "leaky", SWITCHES - {"normaliser"}, PRIOR),
+    "uniform": RoutingFacts(1, "hinton", None, frozenset({"squash", "bias"}), NONE),
+    "learned": RoutingFacts(1, "hinton", "softmax", SWITCHES - {"detach_inner"}, PRIOR),
+    "replace": RoutingFacts(3, "hinton", "softmax", SWITCHES, PRIOR),
+    "kmeans": RoutingFacts(3, "half", "softmax", SWITCHES, PRIOR),
+    "optimised": RoutingFacts(3, "half", "softmax", SWITCHES, frozenset({"alpha", "prior"})),
+    "scaled-distance": RoutingFacts(3, "hinton", None, SWITCHES - {"normaliser"}, NONE),
+    "em-vector": RoutingFacts(3, None, None, NONE, frozenset({"beta_a", "beta_u"})),
+    "self-attention": RoutingFacts(1, "exp", None, frozenset({"squash"}), frozenset({"average", "prior"})),
+    "inverted-attention": RoutingFacts(2, None, None, NONE, frozenset({"gain", "shift", "head"})),
+    "self-routing": RoutingFacts(1, None, None, NONE, frozenset({"gate_weight", "gate_bias"})),
 }
 
 

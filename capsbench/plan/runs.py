@@ -15,12 +15,12 @@ from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
 from capsbench.plan.schema import PUBLISHED_STEPS, Plan, Training
-from capsbench.plan.tasks import PAPER_PAIRS, Reduction, TaskPlan, TrainingPart
+from capsbench.plan.tasks import PAPER_PAIRS, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
-TRAINING_IMAGES = 60_000
+TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
 # scikit-learn's digits have no more
 STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
 PAPER_SEEDS = 5  # what the full plan trains; the paper had 3

@@ -18,8 +18,8 @@ Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
 DecayPeriod = Literal["scaled", "published"] | PositiveInt
 
+TRAINING_DIGITS = 60_000  # of every data set that a plan may name
 TEST_DIGITS = 10_000
-
 
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
 

@@ -55,6 +55,10 @@ class Spec(Strict):
         """The smallest height or width in pixels that the model can take."""
         return 1
 
+    def takes_any_size(self) -> bool:
+        """Whether the model looks at images of another size than it was built for: two digits side by side, say."""
+        return False
+
     def routes(self) -> bool:
         """Whether the model has capsules and couplings between them."""
         return False
@@ -112,6 +116,12 @@ class RoutingOptions(Strict):
         for key, value in said.items():
             if value is not None and key not in facts.takes:
                 raise ValueError(f"routing {self.routing} takes no {key}, which is {value!r} here")
+        for key in self.routing_options:
+            if key in facts.takes:
+                raise ValueError(f"routing_options names {key}, which is said beside routing and not among its options")
+            if key not in facts.options:
+                hint = nearest(key, facts.options) if facts.options else "; it takes none."
+                raise ValueError(f"routing_options: routing {self.routing} takes no option {key!r}{hint}")
         return self
 
 
@@ -205,6 +215,10 @@ class CnnSpec(DecoderOptions, Spec):
         _length_and_loss(self)
         return self
 
+    def takes_any_size(self) -> bool:
+        """With global average pooling."""
+        return self.head == "average"
+
     def smallest_image(self) -> int:
         """Walk back from one pixel through poolings and unpadded convolutions."""
         size = 1
@@ -226,6 +240,10 @@ class ResNetSpec(Spec):
     loss: LinkedLoss = "cross-entropy"
     channels: list[PositiveInt] = Field(min_length=1)  # of each stage; every stage but the first halves the image
     blocks: PositiveInt = 2  # residual blocks a stage, of two convolutions each
+
+    def takes_any_size(self) -> bool:
+        """By global average pooling."""
+        return True
 
 
 class EmCapsNetSpec(Spec):
@@ -272,6 +290,10 @@ class TwoDigitSpec(RoutingOptions, Spec):
         if self.head == "capsules" and self.scores != "classes":
             raise ValueError("scores is a word for head: pool; capsules always score with their lengths")
         return self
+
+    def takes_any_size(self) -> bool:
+        """By pooling, or by one W for all positions."""
+        return True
 
     def smallest_image(self) -> int:
         """Two 3x3 convolutions, a 2x2 pooling, two more 3x3 convolutions, none padded."""

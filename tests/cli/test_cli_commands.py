@@ -110,7 +110,10 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     assert said.code == 0
     assert "mnist/capsnet-r3-recon seed 0: step 4 of 4, loss" in said.out
     assert "seed 0: done after 4 steps" in said.out
-    assert "done already" in place.capsbench("train", "tiny.yaml").out
+    seed_0 = "mnist/capsnet-r3-recon seed 0: done already"
+    assert place.capsbench("train", "tiny.yaml").out == f"{seed_0}\n"
+    again = place.capsbench("train", "tiny.yaml", "--tensorboard")  # which has no steps to write of
+    assert again.out == f"{seed_0}, so no TensorBoard events were written\n"
 
     said = place.capsbench("evaluate", "tiny.yaml")
     assert said.code == 0

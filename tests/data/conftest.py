@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import tools
 import torchvision
 from mirror import Mirror
 from small_data import resources_of, small_set
@@ -15,11 +15,8 @@ from small_data import resources_of, small_set
 
 @pytest.fixture
 def mnist_folder() -> Path:
-    """The folder named by CAPSBENCH_DATA, which holds the real MNIST."""
-    folder = os.environ.get("CAPSBENCH_DATA")
-    if not folder:
-        pytest.skip("needs the real MNIST: name a folder that holds MNIST/raw with CAPSBENCH_DATA")
-    return Path(folder)
+    """The folder with the real MNIST: the one that CAPSBENCH_DATA names, or the cache."""
+    return Path(tools.mnist_folder())
 
 
 @pytest.fixture

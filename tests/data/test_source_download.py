@@ -11,6 +11,7 @@ import time
 import pytest
 import torchvision
 from mirror import FIRST, Handler, everything, whole
+from tools import unavailable
 
 from capsbench.data import download, raw
 from capsbench.data.digits import load_digits
@@ -24,7 +25,7 @@ def real_files(mnist_folder) -> dict[str, bytes]:
     folder = find_source("mnist", mnist_folder).folder
     paths = [raw.file_at(folder, name) for name in raw.FILES]
     if any(path.suffix != ".gz" for path in paths):
-        pytest.skip("needs the .gz files of MNIST in CAPSBENCH_DATA")
+        unavailable(f"MNIST in {folder} is not as it is downloaded, in .gz files")
     return {path.name: path.read_bytes() for path in paths}
 
 

@@ -1,20 +1,20 @@
-"""Malformed inputs: what they are made from, how many there were, with which seed."""
+"""Malformed inputs: what they are made from, and how many of a kind a test tries."""
 
 from __future__ import annotations
 
 import copy
 import datetime
-from collections import Counter
+import math
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
+from counting import SEED
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 
-SEED = 7
 DEADLINE = datetime.timedelta(seconds=5)  # of one input: beyond, it hangs
-COUNTS: Counter[str] = Counter()
 
 ODD: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -28,20 +28,27 @@ ODD: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def many(kind: str, count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`count` examples of a kind of input, the same ones each time."""
+def many(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`number` examples of an input, the same ones each time."""
     every = list(HealthCheck)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        given = settings(max_examples=count, deadline=DEADLINE, database=None, suppress_health_check=every)(test)
-        return pytest.mark.slow(seed(SEED)(given))
+        given = settings(max_examples=number, deadline=DEADLINE, database=None, suppress_health_check=every)(test)
+        marked: Callable[..., None] = pytest.mark.slow(seed(SEED)(given))
+        marked.__dict__["examples"] = number
+        return marked
 
     return decorate
 
 
-def count(kind: str) -> None:
-    """Called once for each input that was tried."""
-    COUNTS[kind] += 1
+def declared(module: ModuleType) -> int:
+    """How many examples the tests of a module try, each set of parameters counted."""
+    total = 0
+    for test in vars(module).values():
+        if "examples" in getattr(test, "__dict__", {}):
+            sets = [len(mark.args[1]) for mark in test.pytestmark if mark.name == "parametrize"]
+            total += test.examples * math.prod(sets)
+    return total
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

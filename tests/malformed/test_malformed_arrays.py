@@ -1,4 +1,4 @@
-"""Three thousand malformed .mat, npz, idx and checkpoint files: each is read right, or one sentence."""
+"""Malformed .mat, npz, idx and checkpoint files: each is read right, or one sentence."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+from counting import count
 from hypothesis import given
 from hypothesis import strategies as st
-from malformed import ODD, count, many, one_sentence, torn
+from malformed import ODD, many, one_sentence, torn
 
 from capsbench.data.affnist_files import read_part
 from capsbench.data.idx import read_idx
@@ -38,7 +39,7 @@ FIELDS = {
 MATS = [mat(FIELDS, True), mat(FIELDS, False)]
 
 
-@many(".mat files", 1_500)
+@many(1_500)
 @given(data=st.data())
 def test_mat_files_with_bytes_that_do_not_belong(data: st.DataObject) -> None:
     count(".mat files")
@@ -51,7 +52,7 @@ def test_mat_files_with_bytes_that_do_not_belong(data: st.DataObject) -> None:
     assert part.pixels.shape == (len(part.labels), 1600)
 
 
-@many(".mat files", 500)
+@many(500)
 @given(fields=st.dictionaries(st.sampled_from(list(FIELDS)), ODD, min_size=1, max_size=8), compressed=st.booleans())
 def test_mat_files_with_fields_that_do_not_belong(fields: dict[str, Any], compressed: bool) -> None:
     count(".mat files")
@@ -72,7 +73,7 @@ def npz() -> bytes:
     return stream.getvalue()
 
 
-@many("npz files", 450)
+@many(500)
 @given(content=torn(npz()))
 def test_npz_files_with_bytes_that_do_not_belong(folder: Path, content: bytes) -> None:
     count("npz files")
@@ -84,7 +85,7 @@ def test_npz_files_with_bytes_that_do_not_belong(folder: Path, content: bytes) -
         one_sentence(error, "predictions.npz ")
 
 
-@many("idx files", 200)
+@many(500)
 @given(content=torn(bytes([0, 0, 8, 1, 0, 0, 0, 5, 1, 2, 3, 4, 5])))
 def test_idx_files_with_bytes_that_do_not_belong(content: bytes) -> None:
     count("idx files")
@@ -94,7 +95,7 @@ def test_idx_files_with_bytes_that_do_not_belong(content: bytes) -> None:
         one_sentence(error, "labels ")
 
 
-@many("checkpoints", 300)
+@many(300)
 @given(data=st.data())
 def test_checkpoints_with_bytes_that_do_not_belong(folder: Path, data: st.DataObject) -> None:
     count("checkpoints")

@@ -1,4 +1,4 @@
-"""Four thousand malformed plans: each is a plan, or one sentence."""
+"""Malformed plans: each is a plan, or one sentence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from counting import count
 from hypothesis import given
 from hypothesis import strategies as st
-from malformed import PLAN, count, damaged, many, one_sentence, torn
+from malformed import PLAN, damaged, many, one_sentence, torn
 
 from capsbench.errors import PlanError
 from capsbench.plan import House
@@ -32,7 +33,7 @@ def read_plan(path: Path) -> None:
         assert house.run_folder(cell, cell.seeds[0]).resolve().is_relative_to(house.folder.resolve())
 
 
-@many("plans", 2_000)
+@many(2_000)
 @given(value=damaged(yaml.safe_load(PLAN)))
 def test_plans_with_values_that_do_not_belong(folder: Path, value: Any) -> None:
     path = folder / "plan.yaml"
@@ -40,7 +41,7 @@ def test_plans_with_values_that_do_not_belong(folder: Path, value: Any) -> None:
     read_plan(path)
 
 
-@many("plans", 1_500)
+@many(1_500)
 @given(content=torn(PLAN.encode()))
 def test_plans_with_bytes_that_do_not_belong(folder: Path, content: bytes) -> None:
     path = folder / "plan.yaml"
@@ -48,7 +49,7 @@ def test_plans_with_bytes_that_do_not_belong(folder: Path, content: bytes) -> No
     read_plan(path)
 
 
-@many("plans", 500)
+@many(500)
 @given(name=st.text(max_size=30) | st.sampled_from(["../x; rm", "..", ".", "a/b", "a b", "$(rm)", "-rf", "a\n", "é:é"]))
 def test_names_never_lead_out_of_the_results_and_are_no_shell_words(folder: Path, name: str) -> None:
     count("plans")

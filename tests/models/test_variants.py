@@ -20,6 +20,7 @@ from capsbench.plan.routings import ROUTINGS, SWITCHES
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing import describe, names, resolve
+from capsbench.routing.checks import option_names
 from capsbench.training.step import Step
 
 VARIANTS = load_variants()
@@ -100,6 +101,7 @@ def test_what_specs_know_of_a_routing_is_what_its_code_says() -> None:
         parameters = inspect.signature(resolve(name)).parameters
         assert facts.passes == describe(name).passes, name
         assert facts.takes == SWITCHES & parameters.keys(), name
+        assert facts.options == set(option_names(resolve(name))) - SWITCHES, name
         assert facts.squash == (parameters["squash"].default if "squash" in parameters else None), name
         if "normaliser" in parameters:
             assert facts.normaliser == parameters["normaliser"].default, name
@@ -128,6 +130,10 @@ MISTAKES = [
     ({"routing": "leaky", "normaliser": "softmax"}, "routing leaky takes no normaliser, which is 'softmax' here."),
     ({"routing": "learned", "detach_inner": True}, "routing learned takes no detach_inner, which is True here."),
     ({"routing": "self-routing", "bias": "official"}, "routing self-routing takes no bias, which is 'official' here."),
+    ({"routing_options": {"alpa": 1}}, "routing_options: routing dynamic takes no option 'alpa'; known: prior."),
+    ({"base": "capsnet-optimised", "routing_options": {"alpa": 1}}, "no option 'alpa'; did you mean 'alpha'?"),
+    ({"routing": "scaled-distance", "routing_options": {"prior": True}}, "no option 'prior'; it takes none."),
+    ({"routing_options": {"squash": "tanh"}}, "routing_options names squash, which is said beside routing"),
     ({"loss": "nll"}, "loss nll takes scores that sum to 1, which self-routing gives and dynamic does not."),
     ({"base": "cnn", "loss": "nll"}, "loss is 'nll'"),
     ({"base": "em-matrix", "loss": "cross-entropy"}, "loss is 'cross-entropy'; known: margin, spread."),

@@ -67,6 +67,17 @@ def test_paper_s_plan_is_the_paper_s() -> None:
     assert house.reductions(house.cell("two_digit", "two-digit-kmeans")) == []
 
 
+def test_rows_that_see_resized_pairs_are_named_under_their_table() -> None:
+    found = House.load(config_folder() / "paper.yaml").describe({})["notes"]
+    assert found == {
+        "two_digit": [
+            "Pairs are resized to 28x28 for rows whose model takes images of one size alone: "
+            "CapsNet r=3, reconstruction."
+        ]
+    }
+    assert House.load(config_folder() / "quick.yaml").describe({})["notes"] == {}
+
+
 def test_every_task_decays_to_where_its_published_period_would() -> None:
     """Section 6: MultiMNIST's rate falls a tenth as fast; scaled to 46,875 steps, that is 20,000 * 46,875 / 300,000."""
     house = House.load(config_folder() / "paper.yaml")
@@ -122,6 +133,20 @@ MISTAKES = [
     (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),
     (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
     (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
+    (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
+    (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 70_000"),
+        "tasks.affnist.held_out is 70,000, but there are 60,000 training",
+    ),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 10_000\n    train_images: 50_001"),
+        "tasks.affnist.train_images is 50,001 and tasks.affnist.held_out is 10,000, but there are 60,000 training",
+    ),
+    (
+        ("tasks:\n  mnist:", "tuning: {steps: 2, held_out: 60_000}\ntasks:\n  mnist:\n    tuned: true"),
+        "tuning.held_out is 60,000, but there are 60,000 training digits in all; ask for fewer.",
+    ),
     (("mine: {", "../x; rm: {"), "is not a name for a variant"),
     (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
     (("name: small", "name: ../../etc"), "is not a name"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 import toy
 from judging import answer, claim, errors, judged, measure, results_of
+from tools import tool
 
 from capsbench.plan import config_folder
 from capsbench.report.best import certainly_best
@@ -73,11 +73,10 @@ def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:
     assert latex.read_text().count(r"\begin{tabular}") == 2
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_the_latex_of_claims_compiles(results: Results, tmp_path: Path) -> None:
     assert results.judged is not None
     write_tables(tmp_path, results.judged, results)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "claims.tex"]
+    command = [tool("pdflatex"), "-interaction=nonstopmode", "-halt-on-error", "claims.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
 

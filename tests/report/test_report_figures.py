@@ -40,6 +40,13 @@ def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
         assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
+def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path, published: Published) -> None:
+    folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
+    toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})
+    for name in ("two_digit_accuracy", "two_digit_curves"):
+        assert draw(name, collect(folder), published).caption.endswith(" Pairs are resized for one row.")
+
+
 def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:
     folder, report = spoiled
     again, _ = draw_figures(collect(folder), published, tmp_path)

@@ -13,9 +13,9 @@ from capsbench.data.digits import Digits
 from capsbench.data.source import DataSource
 from capsbench.data.two_digit import training_stream
 from capsbench.errors import DataError
-from capsbench.plan import House
+from capsbench.plan import House, load_variants
 from capsbench.plan.tasks import TwoDigitTask
-from capsbench.training.probe_two_digit import TwoDigitProbe, make_pairs, make_probe
+from capsbench.training.probe_two_digit import TwoDigitProbe, make_pairs, make_probe, takes_any_size
 from capsbench.training.run import Setting, train_run
 from capsbench.training.step import Step
 
@@ -119,3 +119,9 @@ def test_that_sentence_comes_before_the_first_step(
     monkeypatch.setattr(Step, "__call__", lambda *_: pytest.fail("a step was trained"))
     with pytest.raises(DataError, match="fewer pairs or use more digits"):
         train_run(setting, 0, lambda *_: None)
+
+
+def test_what_a_spec_says_of_other_sizes_is_what_the_probe_goes_by() -> None:
+    specs = load_variants().values()
+    assert [spec.takes_any_size() for spec in specs] == [takes_any_size(spec) for spec in specs]
+    assert {spec.takes_any_size() for spec in specs} == {True, False}

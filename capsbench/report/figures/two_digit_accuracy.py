@@ -57,7 +57,7 @@ def draw(results: Results, published: Published) -> Drawing:
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
         "56x28: one digit above the other; 28x56: side by side.",
+        *conditions_in_words(results, TASK),
+        *results.plan.notes.get(TASK, []),
     ]
-    return Drawing(
-        figure, "Trained on single digits, tested on two", " ".join(words + conditions_in_words(results, TASK))
-    )
+    return Drawing(figure, "Trained on single digits, tested on two", " ".join(words))

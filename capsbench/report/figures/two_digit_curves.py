@@ -45,7 +45,9 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_ylabel(words)
         tidy(axes)
     key(figure, looks(results), list(curves))
-    caption = f"Condition {condition} after each epoch of training on single digits: thick lines are means over seeds."
-    return Drawing(
-        figure, "Two digits along training on single ones", " ".join([caption, *conditions_in_words(results, TASK)])
-    )
+    sentences = [
+        f"Condition {condition} after each epoch of training on single digits: thick lines are means over seeds.",
+        *conditions_in_words(results, TASK),
+        *results.plan.notes.get(TASK, []),
+    ]
+    return Drawing(figure, "Two digits along training on single ones", " ".join(sentences))

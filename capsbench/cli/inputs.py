@@ -1,0 +1,71 @@
+"""Whether routings and data are what a plan's cells ask for: found before anything trains, not hours later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from capsbench.errors import DataError, RoutingError
+from capsbench.plan import Cell, House
+from capsbench.plan.routings import is_custom
+from capsbench.provenance import digest_of
+
+if TYPE_CHECKING:
+    from capsbench.training.run import Setting
+
+
+@contextmanager
+def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
+    """Within: a complaint about data names the plan's file and the cell that asked for them."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{house.path}: {cell.label}: {error}") from error
+
+
+def try_routings(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:
+    """Try, on one small batch, each routing among `waiting` that is from outside or has options of its own.
+
+    Raises RoutingError, naming the variant, for code that is no routing and for an option's value that does not fit.
+    """
+    from capsbench.models.trial import try_routing
+    from capsbench.training.run import new_model
+
+    for cell in {cell.label: cell for cell, _ in waiting}.values():
+        if is_custom(getattr(cell.spec, "routing", "")):
+            new_model(setting_of(cell), 0)  # which tries it
+        elif cell.spec.routes() and getattr(cell.spec, "routing_options", {}):
+            setting = setting_of(cell)
+            model = new_model(setting, 0).to("cpu")
+            try:
+                try_routing(model, cell.options.IMAGE[0], setting.house.path.parent)
+            except RoutingError as error:
+                raise RoutingError(f"{setting.house.path}: variant {cell.variant}: {error}") from error
+
+
+def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:
+    """Make the training stream and the measurement along training of `waiting` (cell, seed), and let each go again.
+
+    Cells that ask the same of the data are one; the first's are left out, for they are made as it begins, before
+    anything is trained. Raises DataError, naming plan and cell, where data are damaged or too few.
+    """
+    from capsbench.training.digits import training_digits
+    from capsbench.training.run import make_probe, make_stream
+
+    first_of_each: dict[str, tuple[Cell, int]] = {}
+    for cell, seed in waiting:
+        first_of_each.setdefault(_asked(cell), (cell, seed))
+    for cell, seed in list(first_of_each.values())[1:]:
+        setting = setting_of(cell)
+        with in_words_of_the_plan(setting.house, cell):
+            train = training_digits(cell, setting.digits.train, seed)
+            make_probe(setting, make_stream(cell, train, seed))
+
+
+def _asked(cell: Cell) -> str:
+    """Digest of all that a cell asks of the data. Seeds draw other digits and pairs, but not another number of them."""
+    options = cell.options
+    return digest_of(
+        [cell.task, cell.spec.train_on, cell.held_out, options.training_options(), options.evaluation_options()]
+    )

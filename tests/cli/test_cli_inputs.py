@@ -1,0 +1,88 @@
+"""Data that are damaged or too few are one sentence before anything trains, whichever cell asks for them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY, Place
+from tools import mnist_folder
+
+PLAN = """
+name: tiny
+about: Two tasks on few data.
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: 0.0625
+training: {steps: 2, batch: 4, precision: float32}
+cost: false
+tasks:
+  mnist: {variants: [cnn], test_images: 20}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, REPOSITORY)
+
+
+@pytest.mark.parametrize(
+    ("task", "sentence"),
+    [
+        (
+            "multimnist: {variants: [multimnist-cnn], train_per_class: 2, train_pairs: 1000, test_pairs: 20}",
+            "multimnist/multimnist-cnn: 1000 pairs of 20 digits are 50 pairs a digit",
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], train_pairs: 100, test_pairs: 9000, test_images: 20}",
+            "multimnist/multimnist-cnn: 9000 pairs of 20 digits are 450 pairs a digit",
+        ),
+        (
+            "two_digit: {variants: [two-digit-kmeans], axes: {per_class: [5, 5000]}, pairs: 20}",
+            "two_digit/two-digit-kmeans+n5000: 5,000 digits a class were asked for",
+        ),
+    ],
+    ids=["training pairs", "test pairs", "a row of an axis"],
+)
+def test_a_later_cell_s_data_are_looked_at_before_the_first_cell_trains(place, task: str, sentence: str) -> None:
+    (place.folder / "tiny.yaml").write_text(f"{PLAN}  {task}\n")
+    said = place.capsbench("train", "tiny.yaml")
+    assert said.code == 2, said.text
+    assert said.err.startswith(f"capsbench: tiny.yaml: {sentence}")
+    assert said.err.count("\n") == 1
+    assert not list(place.root.rglob("seed-0"))
+
+
+def test_a_cell_that_trains_alone_says_the_same(place) -> None:
+    task = "multimnist: {variants: [multimnist-cnn], train_per_class: 2, train_pairs: 1000, test_pairs: 20}"
+    (place.folder / "tiny.yaml").write_text(f"{PLAN}  {task}\n")
+    said = place.capsbench("train", "tiny.yaml", "--task", "multimnist")
+    assert said.code == 2, said.text
+    assert said.err.startswith("capsbench: tiny.yaml: multimnist/multimnist-cnn: 1000 pairs of 20 digits are")
+    assert place.capsbench("train", "tiny.yaml", "--task", "mnist").code == 0  # whose data are there
+
+
+def test_official_affnist_files_that_cannot_be_read_are_not_vouched_for(place) -> None:
+    (place.folder / "data" / "affNIST").mkdir(parents=True)
+    (place.folder / "data" / "MNIST").symlink_to(Path(mnist_folder()).absolute() / "MNIST")
+    damaged = place.folder / "data" / "affNIST" / "test.mat"
+    damaged.write_bytes(random.Random(0).randbytes(5000))
+    (place.folder / "tiny.yaml").write_text(f"{PLAN}  affnist: {{variants: [cnn-valid]}}\n")
+    said = place.capsbench("data", "tiny.yaml", "--done", "data.json", CAPSBENCH_DATA=str(place.folder / "data"))
+    assert said.code == 2, said.text
+    assert said.err.startswith(f"capsbench: {damaged} cannot be read as affNIST's MATLAB file: ")
+    assert "the official files" not in said.out
+    assert not (place.folder / "data.json").exists()
+
+
+def test_an_option_s_value_that_does_not_fit_is_told_before_the_first_cell_trains(place) -> None:
+    text = PLAN.replace("tasks:", "variants:\n  x: {base: capsnet-optimised, routing_options: {alpha: -1}}\ntasks:")
+    (place.folder / "tiny.yaml").write_text(text.replace("[cnn]", "[cnn, x]"))
+    said = place.capsbench("train", "tiny.yaml")
+    assert said.code == 2, said.text
+    assert said.err == (
+        "capsbench: tiny.yaml: variant x: routing 'optimised': alpha must be a number above 0, not -1.\n"
+    )
+    assert not list(place.root.rglob("seed-0"))
