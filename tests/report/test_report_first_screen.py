@@ -193,9 +193,18 @@ def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None
     assert mnist["all reductions"].here == "width 1/8; 3 of 5 seeds"
     affnist = {row.what: row for row in differences(results, "affnist")}
     assert affnist["data"].differs
+    trials = {task: differences(results, task)[1] for task in toy.TASKS}
+    assert {task: row.paper for task, row in trials.items()} == {
+        "mnist": "3", "affnist": "not given", "multimnist": "3", "two_digit": "not given",
+    }  # fmt: skip
     assert affnist["matched at"].here == "95.00 % of digits held out of training"
     shutil.rmtree(folder / "runs" / "mnist")
     assert differences(collect(folder), "mnist") == []
+
+
+def test_fewer_trials_differ_from_the_paper_s_only_where_it_gives_them(tmp_path: Path) -> None:
+    results = collect(toy.write_toy(tmp_path / "two", (0, 1)))
+    assert [differences(results, task)[1].differs for task in toy.TASKS] == [True, False, True, False]
 
 
 def test_claims_are_escaped(folder: Path) -> None:
