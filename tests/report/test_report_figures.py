@@ -63,6 +63,8 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: P
     assert {figure.name for figure in drawn} == names
     assert set(not_drawn) == set(figures()) - names
     assert "decoder" in not_drawn["reconstructions"]
+    assert "of task mnist" in not_drawn["reconstructions"]
+    assert "of task affnist" in not_drawn["affnist_reconstructions"]
     assert "affnist" in not_drawn["affnist_curves"]
     assert not (folder / "figures" / "reconstructions.png").exists()
 
