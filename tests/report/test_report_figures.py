@@ -40,6 +40,14 @@ def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
         assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
+def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path, published: Published) -> None:
+    for path in (folder / "runs" / "two_digit").glob("*/*/manifest.json"):
+        toy.change_json(path, config={"task": {"last_epochs": 5}})
+    caption = draw("two_digit_accuracy", collect(folder), published).caption
+    assert "means over the ends of the last 5 epochs; just these above 0.5: of the final weights" in caption
+    assert "means over the ends of the last epochs" in " ".join(published.notes["two_digit"].split())
+
+
 def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:
     folder, report = spoiled
     again, _ = draw_figures(collect(folder), published, tmp_path)
