@@ -64,7 +64,7 @@ def test_the_crossed_interval_covers_the_truth_as_it_says(
     rng, trials = np.random.default_rng(n), 500
     covered = []
     for _ in range(trials):
-        estimate = crossed(*sides(rng, n, over_seeds, together), draws=300)
+        estimate = crossed(*sides(rng, n, over_seeds, together))
         assert estimate is not None
         low, high = estimate.interval()
         covered.append(low < 0 < high)
@@ -89,7 +89,7 @@ def test_the_crossed_test_keeps_its_level_in_the_tails(n: int, spreads: tuple[fl
             each = rng.normal(0, np.sqrt(0.15 * over_seeds * digits / len(spreads)), digits)  # [D]
             effects = np.broadcast_to((each - each.mean()) / digits, (n, digits))
             cells.append(Scored(each.mean() + rng.normal(0, spread, n), effects))
-        estimate = crossed(*cells, draws=200)
+        estimate = crossed(*cells)
         assert estimate is not None
         false += estimate.p() < level
     assert false / trials <= level + slack(level, trials)
@@ -178,12 +178,27 @@ def test_images_of_one_digit_count_as_one() -> None:
     assert np.sqrt((effects**2).sum()) == pytest.approx(100 * hard.std() / np.sqrt(digits))
 
 
-def test_the_same_draws_come_again_and_what_cannot_be_drawn_is_refused() -> None:
+@pytest.mark.parametrize("both", [True, False])
+def test_the_variance_is_that_of_a_bootstrap_that_draws_seeds_and_digits(both: bool) -> None:
+    rng, digits, draws = np.random.default_rng(12), 150, 20_000
+    means = np.array([-0.2, -0.1, 0.1, 0.2])
+    cells = [cell._replace(means=means) for cell in sides(rng, 4, 0.0, 1.5, digits)[: 1 + both]]
+    estimate = crossed(*cells)
+    assert estimate is not None
+    again = rng.multinomial(digits, np.full(digits, 1 / digits), size=draws) - 1  # [draws, digits]
+    replicates, together = np.zeros(draws), 0.0
+    for sign, cell in zip((1, -1), cells, strict=False):
+        n = len(cell.means)
+        drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=draws) / (n - 1)  # one seed fewer than there are
+        replicates += sign * (drawn * (cell.means + again @ cell.effects.T)).sum(1)
+        together += cell.effects.var(0, ddof=1).sum() / n
+    assert estimate.error**2 == pytest.approx(replicates.var() - 2 * together, rel=0.05)
+    assert together > 0.1 * estimate.error**2  # what the seeds do together with the digits is enough to see
+
+
+def test_one_seed_is_no_estimate_and_other_digits_are_refused() -> None:
     a, b = sides(np.random.default_rng(4), 5, 0.1, 0.5)
-    assert crossed(a, b) == crossed(a, b)
-    assert crossed(a, b, seed=1) != crossed(a, b)
-    one = Scored(a.means[:1], a.effects[:1])
-    assert crossed(one, b) is None
+    assert crossed(Scored(a.means[:1], a.effects[:1]), b) is None
     with pytest.raises(ValueError, match="same test digits"):
         crossed(a, Scored(b.means, b.effects[:, 1:]))
 
@@ -207,7 +222,7 @@ def test_a_crossed_family_without_any_truth_is_rarely_believed(n: int) -> None:
     rng, trials = np.random.default_rng(6), 1000
     believed = 0
     for _ in range(trials):
-        p = [crossed(*sides(rng, n, 0.25, 0.1), draws=100).p() for _ in range(5)]  # type: ignore[union-attr]
+        p = [crossed(*sides(rng, n, 0.25, 0.1)).p() for _ in range(5)]  # type: ignore[union-attr]
         believed += min(holm(p)) < 0.05
     assert believed / trials <= 0.05 + slack(0.05, trials)
 
