@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from capsbench.report.compared import caption_of, compared, compared_frame, difference_words, factor_words
+from capsbench.report.compared import (
+    INTERVALS,
+    caption_of,
+    compared,
+    compared_frame,
+    difference_words,
+    factor_words,
+    readable,
+)
 from capsbench.report.extras import ExtraTable
+from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
 from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
 
@@ -11,8 +20,7 @@ WORDS = [
     "One choice changed against a reference row.",
     "What differs is read off the resolved configs; a row that differs in more than one factor says so, and what a "
     "routing or a model brings with it is named by the choice that brought it.",
-    "Difference: the row's mean less the reference's, with Welch's t 95 % interval over seeds, each taken alone: no "
-    "correction for the number of rows.",
+    f"Difference: the row's mean less the reference's, with its {INTERVALS}rows.",
     "Train-test gap: test error less the error on the digits trained on, unshifted.",
 ]
 COLUMNS = [
@@ -31,11 +39,11 @@ COLUMNS = [
 
 def ablation_table(results: Results) -> ExtraTable | None:
     """The table, or None if the plan compares nothing."""
-    rows = compared(results, "ablation", every=False)
+    rows = over_digits(results, compared(results, "ablation"))
     if not rows:
         return None
     wide = []
-    for row in rows:
+    for row in readable(results, rows):
         title = results.plan.title(row.row.variant)
         against = results.plan.title(row.row.reference) if row.row.reference else NOTHING
         unit = f", {row.metric.unit}" if row.metric.unit else ""
@@ -49,4 +57,4 @@ def ablation_table(results: Results) -> ExtraTable | None:
         ]
         wide.append(WideRow(row.row.variant, row.condition, entries))
     table = WideTable("ablation", COLUMNS, wide, caption_of(results, "ablation", WORDS))
-    return ExtraTable("ablation", table, compared_frame(compared(results, "ablation")))
+    return ExtraTable("ablation", table, compared_frame(rows))

@@ -11,20 +11,32 @@ from capsbench.report.tables import spec_for
 def certainly_best(results: Results, task: str) -> set[Cell]:
     """The best of every metric under every condition, where its difference to each other variant is certain.
 
-    By Welch's t over seeds, with Holm over all comparisons of the table. Where any variant of the column has fewer than
-    two seeds, nothing is certain.
+    By Welch's t over seeds, with Holm over all comparisons of the table. Where a variant of the plan has fewer than two
+    values in a column, nothing in it is certain, be its runs yet to come. Left aside are variants that will have none:
+    all runs failed or not matched, or scored under the condition without that metric, as a model without a decoder.
     """
     spec = spec_for(task, results)
-    better = {metric.name: metric.better for metric in spec.main if metric.better}
-    frame = results.frame[(results.frame["task"] == task) & results.frame["metric"].isin(list(better))]
+    better = {metric.name: metric for metric in spec.main if metric.better}
+    scored = results.frame[results.frame["task"] == task]
+    frame = scored[scored["metric"].isin(list(better))]
     comparisons: list[tuple[Cell, Estimate | None]] = []
     for (condition, metric), column in frame.groupby(["condition", "metric"], sort=False):
         values = {str(variant): group["value"].tolist() for variant, group in column.groupby("variant", sort=False)}
-        sign = 1 if better[str(metric)] == "greater" else -1
+        sign = 1 if better[str(metric)].better == "greater" else -1
         best = max(values, key=lambda variant: sign * sum(values[variant]) / len(values[variant]))
         cell = Cell(task, best, str(condition), str(metric))
-        comparisons += [(cell, difference(values[best], values[other])) for other in values if other != best]
+        answered = set(scored.loc[scored["condition"] == condition, "variant"])
+        without = set() if better[str(metric)].headline else answered - values.keys()
+        lost = {v for v in results.plan.tasks[task] if v not in answered and _is_lost(results, task, v, str(condition))}
+        others = [v for v in results.plan.tasks[task] if v not in {best} | without | lost]
+        comparisons += [(cell, difference(values[best], values.get(other, []))) for other in others]
     adjusted = holm([1.0 if estimate is None else estimate.p() for _, estimate in comparisons])
     judged = list(zip(comparisons, adjusted, strict=True))
     doubtful = {cell for (cell, _), p in judged if p >= 1 - CONFIDENCE}
     return {cell for cell, _ in comparisons} - doubtful
+
+
+def _is_lost(results: Results, task: str, variant: str, condition: str) -> bool:
+    """Whether every run of a variant has failed or was not matched, so that it will have no value."""
+    planned = sum((run.task, run.variant) == (task, variant) for run in results.plan.runs)
+    return sum(results.count(kind, task, variant, condition) for kind in ("failed", "not matched")) == planned

@@ -1,4 +1,4 @@
-"""A row against its reference: what differs, both means, and the difference with Welch's interval over seeds."""
+"""A row against its reference: what differs, both means, and the difference with its interval."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from capsbench.report.statistics import Estimate, Summary, difference, summarise
 from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import NOTHING, decimals
 
+INTERVALS = (
+    "95 % interval over seeds and test digits, for other seeds and other digits, where the answers to single images "
+    "are stored; one that says `over seeds` is Welch's, for these test digits. Each is taken alone: no correction for "
+    "the number of "
+)
 GAP = Metric("train_test_gap", "train-test gap", "%", headline=False)
 FACTORS = {  # the words of a plan that need others in a table
     "iterations": "passes of routing",
@@ -38,23 +43,23 @@ class Compared:
     own: Summary
     other: Summary
     difference: float | None  # the row's mean less its reference's
-    interval: tuple[float, float] | None
-    p: float | None
+    welch: Estimate | None  # over seeds alone
+    crossed: Estimate | None = None  # over seeds and test digits: report/over_digits.py
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The difference as it is reported: over seeds and test digits where that is to be had."""
+        return self.crossed or self.welch
 
 
-def compared(results: Results, table: str, every: bool = True) -> list[Compared]:
-    """The rows of table `ablation` or `ladder` in the plan's order.
-
-    `every`: with every metric that runs have and that is about the answers; else those that the readable table shows:
-    the task's first metric under each condition, and on MNIST the gap between training and test.
-    """
+def compared(results: Results, table: str) -> list[Compared]:
+    """The rows of table `ablation` or `ladder` in the plan's order, with every metric that is about the answers."""
     rows = []
     for task, comparisons in results.plan.comparisons.get(table, {}).items():
         frame = results.frame[results.frame["task"] == task]
         dataset = str(frame["dataset"].iloc[0]) if len(frame) else ""
         spec = spec_for(task, results)
-        metrics = [metric for metric in spec.main if metric.headline]
-        metrics = (metrics if every else metrics[:1]) + ([GAP] if task == "mnist" else [])
+        metrics = [metric for metric in spec.main if metric.headline] + ([GAP] if task == "mnist" else [])
         for row in comparisons:
             for condition in spec.conditions:
                 for metric in metrics:
@@ -63,21 +68,20 @@ def compared(results: Results, table: str, every: bool = True) -> list[Compared]
     return rows
 
 
+def readable(results: Results, rows: list[Compared]) -> list[Compared]:
+    """Those that a readable table shows: the task's first metric, and on MNIST the gap between training and test."""
+    return [row for row in rows if row.metric in (spec_for(row.task, results).main[0], GAP)]
+
+
 def _values(frame: pd.DataFrame, variant: str | None, condition: str, metric: str) -> list[float]:
     chosen = (frame["variant"] == variant) & (frame["condition"] == condition) & (frame["metric"] == metric)
     return [float(value) for value in frame.loc[chosen, "value"]]
 
 
-def _statistics(
-    own: list[float], other: list[float]
-) -> tuple[Summary, Summary, float | None, tuple[float, float] | None, float | None]:
+def _statistics(own: list[float], other: list[float]) -> tuple[Summary, Summary, float | None, Estimate | None]:
     first, second = summarise(own), summarise(other)
-    if first.mean is None or second.mean is None:
-        return first, second, None, None, None
-    estimate: Estimate | None = difference(own, other)
-    if estimate is None:
-        return first, second, first.mean - second.mean, None, None
-    return first, second, estimate.value, estimate.interval(), estimate.p()
+    less = None if first.mean is None or second.mean is None else first.mean - second.mean
+    return first, second, less, difference(own, other)
 
 
 def factor_words(differs: list[Difference]) -> tuple[str, str, str]:
@@ -97,12 +101,18 @@ def factor_words(differs: list[Difference]) -> tuple[str, str, str]:
 
 
 def difference_words(row: Compared) -> str:
-    """`-0.31 (-0.52 to -0.10)`; without the interval where a side has one seed; a dash where there is none."""
+    """`-0.31 (-0.52 to -0.10)`; without the interval where a side has one seed; a dash where there is none.
+
+    An interval of Welch's says `over seeds`.
+    """
     if row.difference is None:
         return NOTHING
     digits = decimals(row.metric.unit)
     text = f"{row.difference:+.{digits}f}"
-    return text if row.interval is None else f"{text} ({row.interval[0]:+.{digits}f} to {row.interval[1]:+.{digits}f})"
+    if row.estimate is None:
+        return text
+    low, high = row.estimate.interval()
+    return f"{text} ({low:+.{digits}f} to {high:+.{digits}f}{'' if row.crossed else ' over seeds'})"
 
 
 def caption_of(results: Results, table: str, words: list[str]) -> list[str]:
@@ -119,14 +129,21 @@ def compared_frame(rows: list[Compared]) -> pd.DataFrame:
     lines = []
     for row in rows:
         factor, value, reference = factor_words(row.row.differs)
-        low, high = row.interval or (None, None)
+        (low, high), p = _interval(row.estimate)
+        (welch_low, welch_high), welch_p = _interval(row.welch)
         lines.append(
             {
                 "task": row.task, "dataset": row.dataset, "variant": row.row.variant, "condition": row.condition,
                 "metric": row.metric.name, "unit": row.metric.unit, "factor": factor, "value": value,
                 "reference_value": reference, "reference": row.row.reference, "n": row.own.n, "mean": row.own.mean,
                 "n_reference": row.other.n, "mean_reference": row.other.mean, "difference": row.difference,
-                "ci_low": low, "ci_high": high, "p": row.p,
+                "test": "crossed" if row.crossed else "welch" if row.welch else None,
+                "ci_low": low, "ci_high": high, "p": p,
+                "welch_low": welch_low, "welch_high": welch_high, "welch_p": welch_p,
             }
         )  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def _interval(estimate: Estimate | None) -> tuple[tuple[float | None, float | None], float | None]:
+    return ((None, None), None) if estimate is None else (estimate.interval(), estimate.p())

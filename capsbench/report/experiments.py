@@ -12,7 +12,12 @@ from capsbench.report.statistics import Summary, summarise
 from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import with_interval
 
-CAPSULES = ("capsnet-r3-recon", "two-digit-kmeans")  # which variant stands for capsules, the first that a task has
+CAPSULES = {  # which variant stands for capsules: the one that the task's claim below is about
+    "mnist": "capsnet-r3-recon",
+    "affnist": "capsnet-r3-recon",
+    "multimnist": "capsnet-r3-recon",
+    "two_digit": "two-digit-kmeans",
+}
 VALUE_CLAIMS = {
     "mnist": "mnist-r3-recon-value",
     "affnist": "affnist-capsnet-value",
@@ -71,7 +76,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
     variants = results.plan.tasks[task]
     metric = spec.main[0] if spec.main else Metric("", "", "")
     frame = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == metric.name)]
-    ours = next((name for name in CAPSULES if name in variants), None)
+    ours = name if (name := CAPSULES.get(task)) in variants else None
     scored = set(frame.loc[frame["variant"] == ours, "condition"]) or set(frame["condition"])
     condition = next((name for name in spec.conditions if name in scored), next(iter(spec.conditions), ""))
     of = frame[frame["condition"] == condition]
@@ -120,12 +125,19 @@ def _strongest(found: dict[str, Summary], metric: Metric) -> str | None:
 
 
 def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tuple[float, float]:
-    """From below every mean and the paper's figure to above them; percentages end at 0 and 100."""
+    """From below every mean and the paper's figure to above them; percentages end at 0 and 100.
+
+    Intervals are in it too, but one that is wider than the scale without it, as over two seeds: it would press all
+    else together, and is cut.
+    """
     points = [s.mean for s in summaries if s.mean is not None] + ([] if paper is None else [paper])
     if not points:
         return 0.0, 1.0
     room = max(0.35 * (max(points) - min(points)), 0.1 * abs(max(points)), 1e-3)
     low, high = min(points) - room, max(points) + room
+    ends = [(s.low, s.high) for s in summaries if s.low is not None and s.high is not None]
+    fitting = [end for a, b in ends if b - a <= high - low for end in (a, b)]
+    low, high = min([low, *fitting]), max([high, *fitting])
     return (max(0.0, low), min(100.0, high)) if metric.unit == "%" else (low, high)
 
 

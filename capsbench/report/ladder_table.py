@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from capsbench.report.captions import span
-from capsbench.report.compared import Compared, caption_of, compared, compared_frame, difference_words, factor_words
+from capsbench.report.compared import (
+    INTERVALS,
+    Compared,
+    caption_of,
+    compared,
+    compared_frame,
+    difference_words,
+    factor_words,
+    readable,
+)
 from capsbench.report.extras import ExtraTable
+from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
 from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
 
@@ -16,8 +26,7 @@ WORDS = [
     "What buys the gain: each rung has what the rung before it has, and one component more.",
     "What changed is read off the resolved configs; a rung that changes more than one factor says so, and a new model "
     "brings its own layers.",
-    "Gain: the rung's mean less the one's before, with Welch's t 95 % interval over seeds, each taken alone: no "
-    "correction for the number of rungs.",
+    f"Gain: the rung's mean less the one's before, with its {INTERVALS}rungs.",
     "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions.",
 ]
 COLUMNS = [
@@ -48,11 +57,11 @@ def ladder_caption(results: Results) -> list[str]:
 
 def ladder_table(results: Results) -> ExtraTable | None:
     """The table, or None if the plan has no ladder."""
-    rows = [row for row in compared(results, "ladder", every=False) if row.metric.headline]
+    rows = over_digits(results, compared(results, "ladder"))
     if not rows:
         return None
     wide = []
-    for row in rows:
+    for row in [row for row in readable(results, rows) if row.metric.headline]:
         title = results.plan.title(row.row.variant)
         factor, value, _ = factor_words(row.row.differs)
         parameters, flops = cost_of(results, row)
@@ -68,8 +77,8 @@ def ladder_table(results: Results) -> ExtraTable | None:
             Entry(str(row.own.n), row.own.n),
         ]
         wide.append(WideRow(row.row.variant, row.condition, entries))
-    frame = compared_frame(every := compared(results, "ladder"))
-    costs = [cost_of(results, row) for row in every]
+    frame = compared_frame(rows)
+    costs = [cost_of(results, row) for row in rows]
     frame["parameters"] = [parameters for parameters, _ in costs]
     frame["flops"] = [flops for _, flops in costs]
     return ExtraTable("ladder", WideTable("ladder", COLUMNS, wide, ladder_caption(results)), frame)

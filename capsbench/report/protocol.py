@@ -25,6 +25,7 @@ STEPS = {  # of the authors' code; the paper gives none
     "multimnist": "not given for MultiMNIST",
     "two_digit": "20 epochs for the CNN, 10 for the capsules (Su 2018)",
 }
+TRIALS = {"mnist": "3", "multimnist": "3"}  # Table 1
 TEST_SETS = {
     "mnist": "10,000 test digits",
     "affnist": "the official affNIST, 320,000 images",
@@ -39,9 +40,10 @@ def differences(results: Results, task: str) -> list[Difference]:
     if not runs:
         return []
     precisions = _resolved(runs, "precision")
+    seeds = len(seeds_of(results, task))
     found = [
         Difference("data", *_data(results, task)),
-        Difference("trials a row", "3", f"{len(seeds_of(results, task))} seeds", len(seeds_of(results, task)) < 3),
+        Difference("trials a row", TRIALS.get(task, "not given"), f"{seeds} seeds", task in TRIALS and seeds < 3),
         Difference("training", STEPS.get(task, "not given"), _training(runs), task == "mnist" and not _is_full(runs)),
         Difference("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
         Difference("arithmetic", "float32", listing(precisions), precisions != ["float32"]),

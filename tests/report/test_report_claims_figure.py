@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -119,3 +120,29 @@ def test_nothing_is_bold_where_any_other_could_be_as_good(table: Path) -> None:
     for seed in (1, 2, 3, 4):
         toy.fail(table, "mnist", "capsnet-r3", seed)  # one seed: nobody knows how good it is
     assert certainly_best(write(table, capsnet_r3=[9.0]), "mnist") == set()
+    toy.fail(table, "mnist", "capsnet-r3", 0)  # it will never have a value
+    assert {cell.variant for cell in certainly_best(collect(table), "mnist")} == {"capsnet-r3-recon"}
+
+
+def test_nothing_is_bold_while_a_row_of_the_plan_has_no_run(table: Path) -> None:
+    bad, good = [3.0, 3.1, 2.9, 3.0, 3.0], [1.0, 1.1, 0.9, 1.0, 1.0]
+    write(table, cnn=bad, capsnet_r3=bad, capsnet_r3_recon=good)
+    for seed in (1, 2, 3, 4):
+        shutil.rmtree(toy.run_folder(table, "mnist", "capsnet-r3", seed))
+    toy.fail(table, "mnist", "capsnet-r3", 0)  # the others may still come
+    assert certainly_best(collect(table), "mnist") == set()
+    shutil.rmtree(toy.run_folder(table, "mnist", "capsnet-r3", 0))
+    assert certainly_best(collect(table), "mnist") == set()
+
+
+def test_a_model_without_a_decoder_does_not_keep_those_that_draw_from_being_the_best(tmp_path: Path) -> None:
+    cells = ["multimnist-cnn", "capsnet-r1-recon", "capsnet-r3-recon"]
+    folder = results_of(tmp_path / "drawn", {"multimnist": cells})
+    for seed, noise in enumerate((-0.01, 0.0, 0.01, 0.0, 0.0)):
+        measure(folder, "multimnist", "multimnist-cnn", seed, "test", error=9 + noise)
+        for variant, error in (("capsnet-r1-recon", 7), ("capsnet-r3-recon", 5)):
+            measure(folder, "multimnist", variant, seed, "test", error=error + noise, ssim_true=1 / error + noise / 10)
+    best = {("error", "capsnet-r3-recon"), ("ssim_true", "capsnet-r3-recon")}
+    assert {(cell.metric, cell.variant) for cell in certainly_best(collect(folder), "multimnist")} == best
+    shutil.rmtree(folder / "runs" / "multimnist" / "multimnist-cnn")  # nobody knows what it will have
+    assert certainly_best(collect(folder), "multimnist") == set()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import toy
+from judging import answer, results_of
+from judging import errors as errors_of
 from scipy import stats
 
 from capsbench.report import Report
@@ -21,6 +25,7 @@ from capsbench.report.figures.style import house_style
 from capsbench.report.formats import to_markdown
 from capsbench.report.ladder_table import ladder_table
 from capsbench.report.published import Published
+from capsbench.report.statistics import Scored, crossed, digit_effects
 
 
 @pytest.fixture
@@ -66,6 +71,49 @@ def test_a_difference_is_to_the_reference_with_welch_s_interval(compared: Path) 
     gap = table.loc[("capsnet-r3", "test", "train_test_gap")]
     assert gap["mean"] == pytest.approx(row["mean"] / 2)
     assert {condition for _, condition, _ in table.index} == {"test", "matched", "converged"}
+
+
+def test_a_difference_is_over_test_digits_too_where_their_answers_are_stored(tmp_path: Path) -> None:
+    rows = [
+        {"variant": "capsnet-r3", "reference": "capsnet-r3-recon", "differs": []},
+        {"variant": "cnn", "reference": "capsnet-r3-recon", "differs": []},
+    ]
+    folder = results_of(
+        tmp_path / "answered",
+        {"mnist": ["cnn", "capsnet-r3", "capsnet-r3-recon"]},
+        comparisons={"ablation": {"mnist": rows}, "ladder": {"mnist": [rows[0] | {"reference": None}, rows[1]]}},
+    )
+    wrong = {
+        name: errors_of(rate, stream=k) for k, (name, rate) in enumerate({"capsnet-r3": 0.03, "cnn": 0.05}.items())
+    }
+    wrong["capsnet-r3-recon"] = errors_of(0.02, stream=2)
+    for name, of in wrong.items():
+        answer(folder, name, of)
+    for seed in range(5):  # of other answers than its metrics: Welch's is what can be told
+        shutil.copy(
+            toy.run_folder(folder, "mnist", "capsnet-r3", seed) / "test" / "predictions.npz",
+            toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "predictions.npz",
+        )
+    made = ablation(folder)
+    table = made.frame.set_index(["variant", "metric"])
+    cells = [
+        Scored(100 * of.mean(1), np.stack([digit_effects(100.0 * row, np.arange(len(row)), len(row)) for row in of]))
+        for of in (wrong["capsnet-r3"], wrong["capsnet-r3-recon"])
+    ]
+    expected, row = crossed(*cells), table.loc["capsnet-r3", "error"]
+    assert expected is not None
+    assert (row["test"], row["p"]) == ("crossed", pytest.approx(expected.p()))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(expected.interval())
+    welch = stats.ttest_ind(cells[0].means, cells[1].means, equal_var=False)
+    assert (row["welch_low"], row["welch_high"]) == pytest.approx(tuple(welch.confidence_interval()))
+    assert row["ci_high"] - row["ci_low"] > 1.02 * (row["welch_high"] - row["welch_low"])
+    other = table.loc["cnn", "error"]
+    assert (other["test"], other["ci_low"], other["p"]) == ("welch", other["welch_low"], other["welch_p"])
+    text = to_markdown(made.table)
+    assert f"({row['ci_low']:+.2f} to {row['ci_high']:+.2f})" in text
+    assert f"({other['ci_low']:+.2f} to {other['ci_high']:+.2f} over seeds)" in text
+    assert "interval over seeds and test digits" in text
+    assert set(ladder(folder).frame["test"].dropna()) == {"welch"}
 
 
 def test_the_readable_table_says_when_several_factors_change(compared: Path) -> None:

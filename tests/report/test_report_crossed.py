@@ -64,12 +64,57 @@ def test_the_crossed_interval_covers_the_truth_as_it_says(
     rng, trials = np.random.default_rng(n), 500
     covered = []
     for _ in range(trials):
-        estimate = crossed(*sides(rng, n, over_seeds, together), draws=300)
+        estimate = crossed(*sides(rng, n, over_seeds, together))
         assert estimate is not None
         low, high = estimate.interval()
         covered.append(low < 0 < high)
     share = float(np.mean(covered))
     assert 0.95 - slack(0.95, trials) <= share <= widest + slack(widest, trials)
+
+
+@pytest.mark.parametrize(
+    ("n", "spreads", "trials"), [(2, (1.0, 1.0), 4_000), (3, (3.0, 1.0), 6_000), (5, (1.0,), 12_000)]
+)
+def test_the_crossed_test_keeps_its_level_in_the_tails(n: int, spreads: tuple[float, ...], trials: int) -> None:
+    """The first step of Holm's over 8 claims, where the digits' variance is 0.15 of the seeds'.
+
+    Satterthwaite's t alone rejects too often here: 2.2, 1.9 and 1.3 % in the place of 0.625 %.
+    """
+    rng, digits, level = np.random.default_rng(n), 30, 0.05 / 8
+    over_seeds = sum(spread**2 for spread in spreads) / n
+    false = 0
+    for _ in range(trials):
+        cells = []
+        for spread in spreads:
+            each = rng.normal(0, np.sqrt(0.15 * over_seeds * digits / len(spreads)), digits)  # [D]
+            effects = np.broadcast_to((each - each.mean()) / digits, (n, digits))
+            cells.append(Scored(each.mean() + rng.normal(0, spread, n), effects))
+        estimate = crossed(*cells)
+        assert estimate is not None
+        false += estimate.p() < level
+    assert false / trials <= level + slack(level, trials)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_crossed_interval_is_never_narrower_than_that_of_the_seeds_alone(both: bool) -> None:
+    """And each p is the one that its interval shows: at the edge of an interval the p is the interval's level."""
+    rng, narrower = np.random.default_rng(11), 0
+    for _ in range(60):
+        a, b = sides(rng, 2, 0.3, 0.1)
+        estimate = crossed(a, b) if both else crossed(a)
+        alone = difference(a.means, b.means) if both else one_sample(a.means)
+        assert estimate is not None
+        assert alone is not None
+        (low, high), (inner_low, inner_high) = estimate.interval(), alone.interval()
+        assert low <= inner_low + 1e-9
+        assert high >= inner_high - 1e-9
+        by_satterthwaite = float(stats.t.ppf(0.975, estimate.freedom)) * estimate.error
+        narrower += by_satterthwaite < alone.interval()[1] - alone.value
+        assert estimate._replace(value=(high - low) / 2).p() == pytest.approx(0.05)
+        margin = 1 + abs(estimate.value) + estimate.reach(0.05)
+        inside = estimate._replace(value=margin - estimate.reach(0.05))
+        assert inside.p_equivalent(margin) == pytest.approx(0.05)
+    assert narrower > 5  # without the wider of both it would have been
 
 
 def test_a_percentile_interval_over_5_seeds_would_not() -> None:
@@ -133,12 +178,27 @@ def test_images_of_one_digit_count_as_one() -> None:
     assert np.sqrt((effects**2).sum()) == pytest.approx(100 * hard.std() / np.sqrt(digits))
 
 
-def test_the_same_draws_come_again_and_what_cannot_be_drawn_is_refused() -> None:
+@pytest.mark.parametrize("both", [True, False])
+def test_the_variance_is_that_of_a_bootstrap_that_draws_seeds_and_digits(both: bool) -> None:
+    rng, digits, draws = np.random.default_rng(12), 150, 20_000
+    means = np.array([-0.2, -0.1, 0.1, 0.2])
+    cells = [cell._replace(means=means) for cell in sides(rng, 4, 0.0, 1.5, digits)[: 1 + both]]
+    estimate = crossed(*cells)
+    assert estimate is not None
+    again = rng.multinomial(digits, np.full(digits, 1 / digits), size=draws) - 1  # [draws, digits]
+    replicates, together = np.zeros(draws), 0.0
+    for sign, cell in zip((1, -1), cells, strict=False):
+        n = len(cell.means)
+        drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=draws) / (n - 1)  # one seed fewer than there are
+        replicates += sign * (drawn * (cell.means + again @ cell.effects.T)).sum(1)
+        together += cell.effects.var(0, ddof=1).sum() / n
+    assert estimate.error**2 == pytest.approx(replicates.var() - 2 * together, rel=0.05)
+    assert together > 0.1 * estimate.error**2  # what the seeds do together with the digits is enough to see
+
+
+def test_one_seed_is_no_estimate_and_other_digits_are_refused() -> None:
     a, b = sides(np.random.default_rng(4), 5, 0.1, 0.5)
-    assert crossed(a, b) == crossed(a, b)
-    assert crossed(a, b, seed=1) != crossed(a, b)
-    one = Scored(a.means[:1], a.effects[:1])
-    assert crossed(one, b) is None
+    assert crossed(Scored(a.means[:1], a.effects[:1]), b) is None
     with pytest.raises(ValueError, match="same test digits"):
         crossed(a, Scored(b.means, b.effects[:, 1:]))
 
@@ -156,12 +216,14 @@ def test_a_family_without_any_truth_is_rarely_believed() -> None:
     assert (p.min(1) < 0.05).mean() > 0.3
 
 
-def test_a_crossed_family_without_any_truth_is_rarely_believed() -> None:
-    rng, trials = np.random.default_rng(6), 120
+@pytest.mark.parametrize("n", [2, 4])
+def test_a_crossed_family_without_any_truth_is_rarely_believed(n: int) -> None:
+    """By Satterthwaite's t alone 12 % of the families with 2 seeds a cell would have a false claim."""
+    rng, trials = np.random.default_rng(6), 1000
     believed = 0
     for _ in range(trials):
-        p = [crossed(*sides(rng, 4, 0.1, 0.5), draws=300).p() for _ in range(5)]  # type: ignore[union-attr]
-        believed += len(p) * min(p) < 0.05
+        p = [crossed(*sides(rng, n, 0.25, 0.1)).p() for _ in range(5)]  # type: ignore[union-attr]
+        believed += min(holm(p)) < 0.05
     assert believed / trials <= 0.05 + slack(0.05, trials)
 
 

@@ -47,6 +47,14 @@ def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: 
         assert draw(name, collect(folder), published).caption.endswith(" Pairs are resized for one row.")
 
 
+def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path, published: Published) -> None:
+    for path in (folder / "runs" / "two_digit").glob("*/*/manifest.json"):
+        toy.change_json(path, config={"task": {"last_epochs": 5}})
+    caption = draw("two_digit_accuracy", collect(folder), published).caption
+    assert "means over the ends of the last 5 epochs; just these above 0.5: of the final weights" in caption
+    assert "means over the ends of the last epochs" in " ".join(published.notes["two_digit"].split())
+
+
 def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:
     folder, report = spoiled
     again, _ = draw_figures(collect(folder), published, tmp_path)
@@ -70,6 +78,8 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: P
     assert {figure.name for figure in drawn} == names
     assert set(not_drawn) == set(figures()) - names
     assert "decoder" in not_drawn["reconstructions"]
+    assert "of task mnist" in not_drawn["reconstructions"]
+    assert "of task affnist" in not_drawn["affnist_reconstructions"]
     assert "affnist" in not_drawn["affnist_curves"]
     assert not (folder / "figures" / "reconstructions.png").exists()
 

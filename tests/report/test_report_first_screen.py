@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 import toy
 import toy_claims
 
+from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
-from capsbench.report.experiments import VALUE_CLAIMS, experiments, is_baseline
+from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
 from capsbench.report.judged import Judged, read_claims
 from capsbench.report.protocol import differences
 from capsbench.report.published import Published
@@ -120,6 +122,46 @@ def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, pub
     assert (two_digit.ours.variant, two_digit.paper, two_digit.paper_words) == ("two-digit-kmeans", None, "no figure")
 
 
+def test_capsules_are_those_that_the_task_s_claim_is_about() -> None:
+    claims = {claim.id: claim for claim in load_claims().claims}
+    assert {task: claims[name].cell for task, name in VALUE_CLAIMS.items()} == {
+        task: f"{task}/{variant}" for task, variant in CAPSULES.items()
+    }
+
+
+def test_a_capsnet_beside_the_capsules_of_two_digits_does_not_hide_them(tmp_path: Path, published: Published) -> None:
+    tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon", "two-digit-kmeans"]}
+    results = collect(toy.write_toy(tmp_path / "both", tasks=tasks))
+    (found,) = experiments(results, published, None)
+    assert found.ours is not None
+    assert (found.ours.variant, found.ours.n) == ("two-digit-kmeans", 3)
+    tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon"]}
+    (found,) = experiments(collect(toy.write_toy(tmp_path / "one", tasks=tasks)), published, None)
+    assert found.ours is None
+
+
+def test_the_scale_holds_intervals_but_those_that_would_press_all_else_together(
+    folder: Path, published: Published
+) -> None:
+    def scale(*errors: float) -> tuple[str, str]:
+        for seed, error in enumerate(errors):
+            path = toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json"
+            toy.change_json(path, metrics={"error": {"value": error, "unit": "%"}})
+        return experiments(collect(folder), published, None)[0].scale
+
+    assert scale(2.1, 2.4, 2.9) == ("0", "3.47")  # 2.47 ± 1.00; means and the paper's 0.25 alone would end it at 3.24
+    assert scale(0.4, 2.4, 4.6) == ("0", "3.24")  # 2.47 ± 5.22
+
+
+def test_the_first_screen_says_n_of_both_bars_and_how_the_cnn_was_chosen(folder: Path) -> None:
+    shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", 2))
+    page = " ".join(toy_claims.write_page(folder, folder / "report.html").read_text().split())
+    strip = page[page.index('<div class="experiments"') :]
+    assert re.search(r">CapsNet [0-9.]+ ± [0-9.]+ % \(n = 3\)<", strip)
+    assert re.search(r">best CNN [0-9.]+ ± [0-9.]+ % \(n = 2\)<", strip)
+    assert "chosen by its mean on test data" in strip
+
+
 def test_capsules_and_the_positive_control_are_no_baselines(folder: Path) -> None:
     specs = {
         "two-digit-average-mlp": {"model": "two-digit", "head": "pool", "train_on": "task"},
@@ -151,9 +193,18 @@ def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None
     assert mnist["all reductions"].here == "width 1/8; 3 of 5 seeds"
     affnist = {row.what: row for row in differences(results, "affnist")}
     assert affnist["data"].differs
+    trials = {task: differences(results, task)[1] for task in toy.TASKS}
+    assert {task: row.paper for task, row in trials.items()} == {
+        "mnist": "3", "affnist": "not given", "multimnist": "3", "two_digit": "not given",
+    }  # fmt: skip
     assert affnist["matched at"].here == "95.00 % of digits held out of training"
     shutil.rmtree(folder / "runs" / "mnist")
     assert differences(collect(folder), "mnist") == []
+
+
+def test_fewer_trials_differ_from_the_paper_s_only_where_it_gives_them(tmp_path: Path) -> None:
+    results = collect(toy.write_toy(tmp_path / "two", (0, 1)))
+    assert [differences(results, task)[1].differs for task in toy.TASKS] == [True, False, True, False]
 
 
 def test_claims_are_escaped(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from capsbench.plan import load_variants
+from capsbench.plan.claims import load_claims
 from capsbench.report.contract import ResultsError
 from capsbench.report.published import Cell, Published, read_published
 from capsbench.report.tables import SPECS
@@ -34,6 +35,15 @@ def test_every_figure_names_a_variant_a_condition_and_a_metric_of_the_suite(publ
         assert value.metric in {metric.name for metric in spec.main}
         assert len(value.source) > 20
     assert set(published.notes) <= set(SPECS)
+
+
+def test_others_figures_of_affnist_are_given_to_those_who_report_them(published: Published) -> None:
+    """The notes name the same source for a value as its claim does."""
+    newer, older = published.notes["affnist"].split("Gu and Tresp (CVPR 2020)")
+    sources = {claim.expected: claim.source for claim in load_claims().claims if claim.family == "affnist-values"}
+    for value in (79.12, 81.81, 93.21, 94.11):
+        assert str(value) in (newer if sources[value] == "Gu, Tresp, Hu 2021" else older)
+    assert "Gu, Tresp and Hu (CVPR 2021)" in newer
 
 
 def test_a_cell_without_a_figure_has_none(published: Published) -> None:

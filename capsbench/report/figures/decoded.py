@@ -26,7 +26,7 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
                 found[run.key.variant] = (run.key.seed, arrays)
     if not found:
         raise NotDrawnError(
-            "no finished run of task mnist has a reconstructions.npz: that takes a variant with a decoder"
+            f"no finished run of task {task} has a reconstructions.npz: that takes a variant with a decoder"
         )
     figure = canvas(WIDTH, 1.32 * len(found))
     panels = figure.subplots(len(found), 2, squeeze=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from capsbench.report.compared import Compared, compared, factor_words
+from capsbench.report.compared import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
 from capsbench.report.ladder_table import cost_of, ladder_caption
@@ -15,7 +15,7 @@ from capsbench.report.wide import with_interval
 
 def draw(results: Results, published: Published) -> Drawing:
     """Draw it. Raises NotDrawnError if the plan has no ladder, or no rung of it is finished."""
-    rows = [row for row in compared(results, "ladder", every=False) if row.metric.headline]
+    rows = [row for row in readable(results, compared(results, "ladder")) if row.metric.headline]
     panels: dict[tuple[str, str], list[Compared]] = {}
     for row in rows:
         panels.setdefault((row.task, row.condition), []).append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.patches import Patch
 
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.published import Published
@@ -57,7 +57,15 @@ def draw(results: Results, published: Published) -> Drawing:
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
         "56x28: one digit above the other; 28x56: side by side.",
+        _weights_in_words(results),
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
     return Drawing(figure, "Trained on single digits, tested on two", " ".join(words))
+
+
+def _weights_in_words(results: Results) -> str:
+    """Of which weights each panel is, with the number of epochs that the runs' manifests give."""
+    last = span((run.manifest.config.get("task") or {}).get("last_epochs") for run in results.done(TASK))
+    ends = f"the ends of the last {last} epochs" if last else "the ends of the last epochs"
+    return f"Top-2 accuracy and both above 0.5: means over {ends}; just these above 0.5: of the final weights."

@@ -22,7 +22,12 @@ class Part(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A number with its standard error and the degrees of freedom of Student's t, all in the metric's unit."""
+    """A number with its standard error and the degrees of freedom of Student's t, all in the metric's unit.
+
+    Test digits add thousands of degrees of freedom to those of two or three seeds, and Satterthwaite's t is then too
+    short in its tails. So nothing is told here that seeds alone, with their own degrees of freedom, would not tell:
+    the interval is the wider of the two and each p the larger. Where the parts are all there is, the two are the same.
+    """
 
     value: float
     error: float
@@ -31,7 +36,7 @@ class Estimate(NamedTuple):
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Both ends of the two-sided interval."""
-        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        half = self.reach((1 - confidence) / 2)
         return self.value - half, self.value + half
 
     def p(self) -> float:
@@ -42,11 +47,25 @@ class Estimate(NamedTuple):
         """The p of two one-sided tests that the truth lies outside (-delta, delta), after Schuirmann 1987."""
         return max(self._beyond(delta - self.value), self._beyond(delta + self.value))
 
+    def reach(self, tail: float) -> float:
+        """How far from the truth an estimate falls, to one side, with a chance of `tail`: half an interval's width."""
+        return max(float(stats.t.ppf(1 - tail, freedom)) * error for error, freedom in self._errors())
+
     def _beyond(self, distance: float) -> float:
         """The chance that an estimate falls `distance` or more to one side of the truth."""
-        if self.error == 0:
-            return 0.0 if distance > 0 else 1.0
-        return float(stats.t.sf(distance / self.error, self.freedom))
+        return max(_tail(distance, error, freedom) for error, freedom in self._errors())
+
+    def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The standard error of all parts and that of the seeds' alone, each with its degrees of freedom."""
+        over_seeds = sum(part.variance for part in self.parts)
+        alone = satterthwaite([(part.variance, part.seeds - 1.0) for part in self.parts])
+        return (self.error, self.freedom), (math.sqrt(over_seeds), alone)
+
+
+def _tail(distance: float, error: float, freedom: float) -> float:
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return float(stats.t.sf(distance / error, freedom))
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
@@ -88,7 +107,9 @@ def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, si
         freedom = satterthwaite([*parts, (fixed, math.inf)])
         if variance == 0:
             return True
-        beyond = [room / math.sqrt(variance) - stats.t.ppf(1 - alpha / sides, freedom) for room in rooms]
+        found = [Part(share, seeds) for share, _ in parts]
+        reach = Estimate(0.0, math.sqrt(variance), freedom, tuple(found)).reach(alpha / sides)
+        beyond = [(room - reach) / math.sqrt(variance) for room in rooms]
         # an estimate fails one bound or the other, never both: the chances of failing add up
         return 1 - sum(stats.t.sf(distance, freedom) for distance in beyond) >= POWER
 

@@ -31,7 +31,7 @@ SIGNS = {"less": -1, "greater": 1}
 
 
 def judge(results: Results, claims: Claims) -> Judged:
-    """Judge every claim. Nothing is drawn at random but with a fixed seed, so the same results give the same verdicts.
+    """Judge every claim. The same results give the same verdicts.
 
     Predictions that cannot be read become problems of `results`, and their claims are `not run`.
     """

@@ -54,16 +54,16 @@ def sides_of(results: Results, claim: Claim) -> list[Side]:
     if claim.metric is None:
         return []
     names = claim.sides()
-    sides = [_side(results, claim, "claimed", *names[0], claim.metric)]
+    sides = [side_of(results, "claimed", *names[0], claim.condition, claim.metric)]
     if claim.baseline_metric is not None:
-        sides.append(_side(results, claim, "baseline", *names[0], claim.baseline_metric))
+        sides.append(side_of(results, "baseline", *names[0], claim.condition, claim.baseline_metric))
     elif len(names) > 1:
-        sides.append(_side(results, claim, "baseline", *names[1], claim.metric))
+        sides.append(side_of(results, "baseline", *names[1], claim.condition, claim.metric))
     return sides
 
 
-def _side(results: Results, claim: Claim, role: str, task: str, variant: str, metric: str) -> Side:
-    condition = claim.condition
+def side_of(results: Results, role: str, task: str, variant: str, condition: str | None, metric: str) -> Side:
+    """One metric of a cell; without runs where the plan has no such cell, or none of its runs the metric."""
     runs, values, unit = [], [], "%"
     dataset = badge = None
     for run in results.done(task, variant) if task in results.plan.tasks else []:
