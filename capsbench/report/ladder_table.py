@@ -18,7 +18,8 @@ WORDS = [
     "brings its own layers.",
     "Gain: the rung's mean less the one's before, with Welch's t 95 % interval over seeds, each taken alone: no "
     "correction for the number of rungs.",
-    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions.",
+    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions; routing's "
+    "sums are elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",
 ]
 COLUMNS = [
     Column("rung", "name"),
