@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -52,6 +52,16 @@ def data_words(results: Results, task: str) -> str:
         official = str(frame["dataset"].iloc[0]) == "affnist"
         words += " (the official files)" if official else " (made here by seeded transforms, not the paper's test set)"
     return words
+
+
+def other_data(results: Results, tasks: Sequence[str] = ()) -> str:
+    """The data behind a picture of `tasks` (none: of what was trained on) as far as they are not the paper's.
+
+    `affnist-synth`, `UCI digits, not MNIST`, or both; empty for MNIST and the official affNIST.
+    """
+    scored = [m.dataset for task in tasks for run in results.done(task) for m in (run.metrics | run.apart).values()]
+    found = {dataset.badge: dataset.name for dataset in scored or [results.plan.dataset]}
+    return "; ".join(badge for badge, name in found.items() if name not in PAPERS_DATA)
 
 
 def _images(frame: pd.DataFrame) -> str:

@@ -51,4 +51,5 @@ def draw(results: Results, published: Published) -> Drawing:
         figure,
         "What a transformation costs, factor by factor",
         " ".join([words, *conditions_in_words(results, "affnist")]),
+        ("affnist",),
     )

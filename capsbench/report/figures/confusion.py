@@ -57,7 +57,7 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
         + (f"Not shown, for want of room: {listing(others)}. " if others else "")
         + f"Data: {data_words(results, task)}."
     )
-    return Drawing(figure, title, caption)
+    return Drawing(figure, title, caption, (task,))
 
 
 def _wrong(matrix: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
                 found[run.key.variant] = (run.key.seed, arrays)
     if not found:
         raise NotDrawnError(
-            "no finished run of task mnist has a reconstructions.npz: that takes a variant with a decoder"
+            f"no finished run of task {task} has a reconstructions.npz: that takes a variant with a decoder"
         )
     figure = canvas(WIDTH, 1.32 * len(found))
     panels = figure.subplots(len(found), 2, squeeze=False)
@@ -52,4 +52,4 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
         f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
         f"Data: {data_words(results, task)}."
     )
-    return Drawing(figure, title, caption)
+    return Drawing(figure, title, caption, (task,))

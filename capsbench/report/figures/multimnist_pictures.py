@@ -38,7 +38,7 @@ def draw(results: Results, published: Published) -> Drawing:
             "no finished run of task multimnist has a segmentation.npz: that takes a variant with a decoder"
         )
     right = (np.sort(found["labels"], axis=1) == np.sort(found["predicted"], axis=1)).all(axis=1)  # [n]
-    figure = canvas(WIDTH, 3.05)
+    figure = canvas(WIDTH, 3.15)
     panels = figure.subplots(1, 3, width_ratios=COLUMNS)
     _pairs(panels[0], found, np.flatnonzero(right)[: COLUMNS[0]], "right", COLUMNS[0], True)
     _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: labels, answer", COLUMNS[1], False)
