@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from capsbench.report.published import Published
+from capsbench.report.readers import OVERLAP, read_series
 from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
 
 SYNTHETIC = "affnist-synth"
+DRAWN = "ssim_true"  # every pair that was drawn has it
 PAPERS_DATA = ("mnist", "affnist")  # the data sets, by name, on which the paper's figures were measured
 
 
@@ -120,11 +123,23 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
     return sentences + ([f"Training steps: {steps}."] if steps else [])
 
 
+def pairs_drawn(results: Results) -> list[str]:
+    """On how many of MultiMNIST's test pairs drawing was measured, as one sentence; none where nothing was drawn."""
+    counts = []
+    for run in results.done("multimnist"):
+        bins = read_series(results, run, "test/overlap.csv", OVERLAP)
+        pairs = 0.0 if bins is None else float(bins.loc[bins["metric"] == DRAWN, "pairs"].sum())
+        if 0 < pairs < math.inf:
+            counts.append(int(pairs))
+    return [f"How well digits are drawn (SSIM, IoU): on {span(counts)} pairs."] if counts else []
+
+
 def table_caption(results: Results, task: str, published: Published) -> list[str]:
     """The sentences under a task's table; the first is its title."""
     badge = results.plan.dataset.badge
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
     sentences += conditions_in_words(results, task)
+    sentences += pairs_drawn(results) if task == "multimnist" else []
     sentences.append("Mean over seeds ± half the width of Student's t 95 % interval; one seed has no interval.")
     left_out = left_out_words(results, task)
     if left_out:

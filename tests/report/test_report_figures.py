@@ -40,6 +40,19 @@ def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
         assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
+def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:
+    captions = {figure.name: figure.caption for figure in spoiled[1].figures}
+    for name in ("multimnist_pictures", "affnist_confusion", "affnist_reconstructions", "mnist_confusion", "hardest"):
+        for words in ("test images", "Budget: reduced", "Reductions: width 1/8; 3 of 5 seeds", "Training steps: 960"):
+            assert words in captions[name], name
+    for task in toy.TASKS:
+        assert f"Task {task}: Budget: reduced. Reductions: width 1/8; 3 of 5 seeds." in captions["training_curves"]
+    assert "on 300 pairs" in captions["multimnist_overlap"]  # of the 2,000 that are classified
+    assert "Each point: 500 test digits." in captions["affnist_factors"]
+    assert "on 300 pairs" in (spoiled[0] / "tables" / "multimnist.md").read_text()
+    assert "on 300 pairs" not in (spoiled[0] / "tables" / "mnist.md").read_text()
+
+
 def trade_data(folder: Path, name: str, badge: str) -> None:
     """The results as they would be on other digits than MNIST; affNIST's are made of those."""
     dataset = {"name": name, "badge": badge, "digest": toy.DATA_DIGEST}

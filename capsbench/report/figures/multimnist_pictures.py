@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -51,7 +52,7 @@ def draw(results: Results, published: Published) -> Drawing:
         "From above: the merged input, the two digits it was made of, and what the decoder draws for each; on the left "
         "pairs that were recognised, in the middle pairs that were not (labels above, the model's answer below them), "
         "on the right the decoder asked for a digit that is not there. "
-        f"{run.key.variant}, seed {run.key.seed}. Data: {results.plan.dataset.badge}."
+        f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"
     )
     return Drawing(figure, "Two overlapping digits taken apart", caption)
 
