@@ -68,7 +68,7 @@ def measure_cost(house: House, device: torch.device, threads: int, say: Say) -> 
         if number:
             say(f"cost: round {number} of {options.repetitions}, {len(measured)} models")
     for one in measured.values():
-        one.flops = _flops(one, options.batch)
+        one.flops = _flops(one)
         one.memory = _peak_bytes(one, device)
     return {
         "schema": 1,
@@ -142,17 +142,22 @@ class _Clock:
         return self.last - before
 
 
-def _flops(one: Measured, batch: int) -> dict[str, int]:
-    """FLOPs an image by torch's counter: matrix products and convolutions, two a multiply-add."""
+def _flops(one: Measured) -> dict[str, int]:
+    """FLOPs of the batch's first image by torch's counter: matrix products and convolutions, two a multiply-add.
+
+    Of one image, as `forward_flops`: on a CPU larger batches go by way of the frequencies, with fewer products than the
+    convolution has, and counts would compare code paths in the place of models.
+    """
+    image = Batch(*(tensor[:1] for tensor in one.batch))
     one.model.eval()
     with torch.inference_mode():
-        inference = flops(lambda: one.model(one.batch.images))
+        inference = flops(lambda: one.model(image.images))
     one.model.train()
     losses: list[torch.Tensor] = []
-    forward = flops(lambda: losses.append(one.step.losses(one.batch)[0]))
+    forward = flops(lambda: losses.append(one.step.losses(image)[0]))
     backward = flops(losses[0].backward)
     one.model.zero_grad(set_to_none=True)
-    return {"inference": inference // batch, "forward": forward // batch, "backward": backward // batch}
+    return {"inference": inference, "forward": forward, "backward": backward}
 
 
 def _peak_bytes(one: Measured, device: torch.device) -> int:

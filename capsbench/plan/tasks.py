@@ -22,6 +22,8 @@ TRAINING_DIGITS = 60_000  # of every data set that a plan may name
 TEST_DIGITS = 10_000
 
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
+DRAWN_PAIRS = 10_000  # of its test pairs, those whose digits are drawn apart and measured
+LAST_EPOCHS = 5  # of the two-digit transfer, whose mean is reported
 
 
 class Reduction(NamedTuple):
@@ -174,6 +176,8 @@ class AffnistTask(TaskPlan):
             words.append(Reduction("measuring", f"matched on {self.probe_images:,} of 320,000 images"))
         if self.held_out != 10_000:
             words.append(Reduction("measuring", f"{self.held_out:,} of 10,000 held-out digits"))
+        if self.factor_images < TEST_DIGITS:
+            words.append(Reduction("measuring", f"single factors on {self.factor_images:,} of {TEST_DIGITS:,} digits"))
         return words
 
 
@@ -189,7 +193,7 @@ class MultimnistTask(TaskPlan):
     train_pairs: PositiveInt = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps
     test_pairs: PositiveInt = 10_000_000
     placement: Literal["paper", "official"] = "paper"
-    segmentation_pairs: PositiveInt = 10_000
+    segmentation_pairs: PositiveInt = DRAWN_PAIRS
 
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
@@ -198,6 +202,9 @@ class MultimnistTask(TaskPlan):
             words.append(Reduction("training", f"{self.train_pairs:,} of {PAPER_PAIRS:,} training pairs"))
         if self.test_pairs < 10_000_000:
             words.append(Reduction("measuring", f"{self.test_pairs:,} of 10,000,000 test pairs"))
+        if self.segmentation_pairs < DRAWN_PAIRS:
+            drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
+            words.append(Reduction("measuring", drawn))
         return words
 
 
@@ -210,13 +217,16 @@ class TwoDigitTask(TaskPlan):
     TRAINING = ("train_images", "train_per_class", "pairs", "last_epochs", "test_images")
 
     pairs: PositiveInt = 10_000  # test pairs
-    last_epochs: PositiveInt = 5  # the CNN's figure swings between epochs: the mean of the last ones is reported
+    last_epochs: PositiveInt = LAST_EPOCHS  # the CNN's figure swings between epochs: their mean is reported
 
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.pairs < 10_000:
             words.append(Reduction("measuring", f"{self.pairs:,} of 10,000 test pairs"))
+        if self.last_epochs < LAST_EPOCHS:
+            mean_of = f"the last {self.last_epochs} epochs" if self.last_epochs > 1 else "the last epoch"
+            words.append(Reduction("measuring", f"{mean_of} in the place of {LAST_EPOCHS}"))
         return words
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from capsbench.report.published import Published
+from capsbench.report.readers import OVERLAP, read_series
 from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
 
 SYNTHETIC = "affnist-synth"
+DRAWN = "ssim_true"  # every pair that was drawn has it
 PAPERS_DATA = ("mnist", "affnist")  # the data sets, by name, on which the paper's figures were measured
 
 
@@ -52,6 +55,16 @@ def data_words(results: Results, task: str) -> str:
         official = str(frame["dataset"].iloc[0]) == "affnist"
         words += " (the official files)" if official else " (made here by seeded transforms, not the paper's test set)"
     return words
+
+
+def other_data(results: Results, tasks: Sequence[str] = ()) -> str:
+    """The data behind a picture of `tasks` (none: of what was trained on) as far as they are not the paper's.
+
+    `affnist-synth`, `UCI digits, not MNIST`, or both; empty for MNIST and the official affNIST.
+    """
+    scored = [m.dataset for task in tasks for run in results.done(task) for m in (run.metrics | run.apart).values()]
+    found = {dataset.badge: dataset.name for dataset in scored or [results.plan.dataset]}
+    return "; ".join(badge for badge, name in found.items() if name not in PAPERS_DATA)
 
 
 def _images(frame: pd.DataFrame) -> str:
@@ -110,11 +123,23 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
     return sentences + ([f"Training steps: {steps}."] if steps else [])
 
 
+def pairs_drawn(results: Results) -> list[str]:
+    """On how many of MultiMNIST's test pairs drawing was measured, as one sentence; none where nothing was drawn."""
+    counts = []
+    for run in results.done("multimnist"):
+        bins = read_series(results, run, "test/overlap.csv", OVERLAP)
+        pairs = 0.0 if bins is None else float(bins.loc[bins["metric"] == DRAWN, "pairs"].sum())
+        if 0 < pairs < math.inf:
+            counts.append(int(pairs))
+    return [f"How well digits are drawn (SSIM, IoU): on {span(counts)} pairs."] if counts else []
+
+
 def table_caption(results: Results, task: str, published: Published) -> list[str]:
     """The sentences under a task's table; the first is its title."""
     badge = results.plan.dataset.badge
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
     sentences += conditions_in_words(results, task)
+    sentences += pairs_drawn(results) if task == "multimnist" else []
     sentences.append("Mean over seeds ± half the width of Student's t 95 % interval; one seed has no interval.")
     left_out = left_out_words(results, task)
     if left_out:

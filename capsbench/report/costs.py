@@ -71,8 +71,9 @@ def caption_words(results: Results, cost: Cost) -> list[str]:
         *([f"Reduced models: {', '.join(sorted(widths))}."] if widths else []),
         "Inference: the classes of images; forward: the loss in training, with the decoder if there is one; backward:",
         "its gradient, without the optimiser's step.",
-        "FLOPs of an image by torch's counter, two a multiply-add: convolutions and matrix products, without the",
-        "elementwise sums of routing.",
+        "FLOPs by torch's counter on one image alone, two a multiply-add: matrix products, and convolutions as if each",
+        "were computed directly, also where larger batches are computed with fewer products. Routing's sums are",
+        "elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",
         f"Memory: the peak of {cost.memory_of} over parameters, activations and gradients of one forward and backward.",
     ]
 

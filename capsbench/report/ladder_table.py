@@ -27,7 +27,8 @@ WORDS = [
     "What changed is read off the resolved configs; a rung that changes more than one factor says so, and a new model "
     "brings its own layers.",
     f"Gain: the rung's mean less the one's before, with its {INTERVALS}rungs.",
-    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions.",
+    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions; routing's "
+    "sums are elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",
 ]
 COLUMNS = [
     Column("rung", "name"),

@@ -12,6 +12,7 @@ import pandas as pd
 from capsbench.report.results import Results, Run
 
 Arrays = dict[str, np.ndarray]
+OVERLAP = {"overlap_low": float, "overlap_high": float, "pairs": float, "metric": str, "value": float}  # overlap.csv
 LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs take a hundredth of it
 
 

@@ -10,6 +10,8 @@ import torch
 
 from capsbench.evaluation.cost import PHASES, measure_cost
 from capsbench.models import build_model, count_parameters
+from capsbench.models.convolution import IMAGES, WIDE
+from capsbench.models.flops import flops, forward_flops
 from capsbench.plan import House
 from capsbench.plan.done import cost_digest, is_measured
 
@@ -77,6 +79,31 @@ def test_every_cell_is_measured_and_alike_ones_once(tmp_path: Path) -> None:
     assert rows["multimnist", "capsnet-r3-recon"]["flops"]["inference"] > reference["flops"]["inference"]
     assert said == [f"cost: round {number} of 3, 5 models" for number in (1, 2, 3)]
     assert (found["batch"], found["repetitions"], found["device"], found["threads"]) == (4, 3, "cpu", 1)
+
+
+def test_flops_of_an_image_are_the_model_s_and_not_the_batch_s(tmp_path: Path) -> None:
+    """At full width, where a CPU computes a batch's convolutions with fewer products than one image's."""
+    text = f"""
+name: counts
+budget: reduced
+seeds: [0]
+training: {{steps: 1, batch: 1, precision: float32}}
+cost: {{batch: {IMAGES}, repetitions: 1}}
+variants:
+  wide: {{model: cnn, channels: [{WIDE}, {WIDE}], kernels: [5, 5], pools: [2, 2], head: average}}
+tasks:
+  mnist: {{variants: [capsnet-r3-recon, wide]}}
+"""
+    (tmp_path / "counts.yaml").write_text(text)
+    found = measure_cost(house := House.load(tmp_path / "counts.yaml"), torch.device("cpu"), 1, lambda _: None)
+    (tmp_path / "counts.yaml").write_text(text.replace(f"batch: {IMAGES}", "batch: 2"))
+    few = measure_cost(House.load(tmp_path / "counts.yaml"), torch.device("cpu"), 1, lambda _: None)
+    assert [row["flops"] for row in found["rows"]] == [row["flops"] for row in few["rows"]]
+    for cell, row in zip(house.cells, found["rows"], strict=True):
+        model = build_model(cell.spec, 28, tmp_path).eval()
+        assert row["flops"]["inference"] == forward_flops(model, (28, 28))
+        with torch.inference_mode():
+            assert flops(lambda model=model: model(torch.zeros(IMAGES, 1, 28, 28))) < IMAGES * row["flops"]["inference"]
 
 
 def test_what_decides_a_cost_decides_its_digest(tmp_path: Path) -> None:

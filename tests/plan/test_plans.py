@@ -107,6 +107,15 @@ def test_quick_names_its_reductions() -> None:
         assert any(word.startswith("width 1/") for word in words)
         kinds = {kind for kind, _ in house.reduced(cell)}
         assert kinds == {"experiment", "training", "measuring"}  # so it judges no claim
+    paper = House.load(config_folder() / "paper.yaml")
+    for task, words in (
+        ("affnist", "single factors on 100 of 10,000 digits"),
+        ("multimnist", "segmentation on 300 of 10,000 pairs"),
+        ("two_digit", "the last 2 epochs in the place of 5"),
+    ):
+        cells = [cell for cell in house.cells if cell.task == task]
+        assert all(("measuring", words) in house.reduced(cell) for cell in cells)
+        assert words.split()[0] not in {said.split()[0] for said in paper.task_reductions(task)}
 
 
 MISTAKES = [

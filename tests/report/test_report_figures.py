@@ -12,9 +12,9 @@ import toy
 
 from capsbench.report import Report
 from capsbench.report.collect import collect
-from capsbench.report.figures import Drawing, NotDrawnError, draw_figures, figures
+from capsbench.report.figures import Drawing, NotDrawnError, draw_figure, draw_figures, figures
 from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
-from capsbench.report.figures.style import house_style, looks
+from capsbench.report.figures.style import canvas, footnote, house_style, looks
 from capsbench.report.published import Published
 from capsbench.report.readers import read_arrays, read_series
 from capsbench.report.results import Results
@@ -53,6 +53,76 @@ def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path, publ
     caption = draw("two_digit_accuracy", collect(folder), published).caption
     assert "means over the ends of the last 5 epochs; just these above 0.5: of the final weights" in caption
     assert "means over the ends of the last epochs" in " ".join(published.notes["two_digit"].split())
+
+
+def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:
+    captions = {figure.name: figure.caption for figure in spoiled[1].figures}
+    for name in ("multimnist_pictures", "affnist_confusion", "affnist_reconstructions", "mnist_confusion", "hardest"):
+        for words in ("test images", "Budget: reduced", "Reductions: width 1/8; 3 of 5 seeds", "Training steps: 960"):
+            assert words in captions[name], name
+    for task in toy.TASKS:
+        assert f"Task {task}: Budget: reduced. Reductions: width 1/8; 3 of 5 seeds." in captions["training_curves"]
+    assert "on 300 pairs" in captions["multimnist_overlap"]  # of the 2,000 that are classified
+    assert "Each point: 500 test digits." in captions["affnist_factors"]
+    assert "on 300 pairs" in (spoiled[0] / "tables" / "multimnist.md").read_text()
+    assert "on 300 pairs" not in (spoiled[0] / "tables" / "mnist.md").read_text()
+
+
+def trade_data(folder: Path, name: str, badge: str) -> None:
+    """The results as they would be on other digits than MNIST; affNIST's are made of those."""
+    dataset = {"name": name, "badge": badge, "digest": toy.DATA_DIGEST}
+    toy.change_json(folder / "plan.json", dataset=dataset)
+    for path in folder.glob("runs/**/manifest.json"):
+        toy.change_json(path, dataset=dataset)
+    for path in folder.glob("runs/**/metrics.json"):
+        of = {"name": "affnist-synth", "badge": f"affnist-synth of {badge}"} if "affnist" in path.parts else dataset
+        toy.change_json(path, dataset=of)
+
+
+@pytest.mark.parametrize(
+    ("figure", "on_mnist", "on_other_digits"),
+    [
+        ("mnist_error", [], ["data: UCI digits, not MNIST"]),
+        ("multimnist_pictures", [], ["data: UCI digits, not MNIST"]),
+        ("training_curves", [], ["data: UCI digits, not MNIST"]),
+        ("affnist_accuracy", ["data: affnist-synth"], ["data: affnist-synth of UCI digits, not MNIST"]),
+        ("affnist_curves", ["data: affnist-synth"], ["data: affnist-synth of UCI digits, not MNIST"]),
+        ("affnist_confusion", ["data: affnist-synth"], ["data: affnist-synth of UCI digits, not MNIST"]),
+        (
+            "cost",
+            ["data: affnist-synth"],
+            ["data: UCI digits, not MNIST; affnist-synth of UCI digits, not MNIST"],
+        ),
+    ],
+)
+def test_a_picture_names_data_that_are_not_the_paper_s(
+    folder: Path, published: Published, figure: str, on_mnist: list[str], on_other_digits: list[str]
+) -> None:
+    def said() -> list[str]:
+        with house_style():
+            drawing = draw_figure(figure, collect(folder), published)
+        assert "affNIST" not in drawing.title
+        return [text.get_text() for text in drawing.figure.texts if text.get_text().startswith("data:")]
+
+    assert said() == on_mnist
+    trade_data(folder, "digits", "UCI digits, not MNIST")
+    assert said() == on_other_digits
+    if figure.startswith("affnist"):
+        for path in folder.glob("runs/affnist/**/metrics.json"):
+            toy.change_json(path, dataset={"name": "affnist", "badge": "affNIST"})
+        assert said() == []
+
+
+def test_a_footnote_covers_nothing() -> None:
+    with house_style():
+        figure = canvas(6.0, 3.0)
+        axes = figure.subplots()
+        axes.set_xlabel("a label at the foot")
+        footnote(figure, "data: others")
+        figure.draw_without_rendering()
+        (words,) = figure.texts
+        assert words.get_window_extent().y0 >= 0
+        assert words.get_window_extent().y1 <= axes.get_tightbbox().y0  # type: ignore[union-attr]
 
 
 def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def multimnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     for k in range(5):
         rows.append((0.2 * k, 0.2 * k + 0.2, 400, "error", error * (0.5 + 0.3 * k)))
         if "caps" in variant:
-            rows.append((0.2 * k, 0.2 * k + 0.2, 400, "ssim_true", 0.85 - 0.06 * k + 0.01 * rng.random()))
+            rows.append((0.2 * k, 0.2 * k + 0.2, 60, "ssim_true", 0.85 - 0.06 * k + 0.01 * rng.random()))
     frames = {"overlap": pd.DataFrame(rows, columns=["overlap_low", "overlap_high", "pairs", "metric", "value"])}
     arrays: Arrays = {}
     if "caps" in variant:

@@ -5,12 +5,13 @@ A figure is a function from results to a Drawing, named in `figures()`; matplotl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsbench.files import whole_file, write_text
+from capsbench.report.captions import other_data
 from capsbench.report.published import Published
 from capsbench.report.results import Results
 
@@ -78,11 +79,12 @@ class NotDrawnError(Exception):
 
 @dataclass
 class Drawing:
-    """A figure before it is written."""
+    """A figure before it is written; `tasks`: those whose test sets it is about, none where it is about training."""
 
     figure: Figure
     title: str
     caption: str
+    tasks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,10 @@ def draw_figures(results: Results, published: Published, folder: Path) -> tuple[
     from capsbench.report.figures.style import house_style
 
     drawn, not_drawn = [], {}
-    for name, draw in figures().items():
+    for name in figures():
         try:
             with house_style():
-                drawing = draw(results, published)
-                drawn.append(_write(drawing, name, folder))
+                drawn.append(_write(draw_figure(name, results, published), name, folder))
         except NotDrawnError as reason:
             not_drawn[name] = str(reason)
             for ending in ("png", "pdf", "txt"):
@@ -117,16 +118,31 @@ def draw_figures(results: Results, published: Published, folder: Path) -> tuple[
     return drawn, not_drawn
 
 
+def draw_figure(name: str, results: Results, published: Published) -> Drawing:
+    """One figure, with the name of its data in it where they are not the paper's: a picture travels without caption.
+
+    To be called in `house_style`. Raises NotDrawnError where its data are not there.
+    """
+    from capsbench.report.figures.style import footnote
+
+    drawing = figures()[name](results, published)
+    if words := other_data(results, drawing.tasks):
+        footnote(drawing.figure, f"data: {words}")
+    return drawing
+
+
 def _write(drawing: Drawing, name: str, folder: Path) -> DrawnFigure:
     """PNG, PDF and caption, each in one piece and without the time or the version that made it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+    from capsbench.report.figures.style import arrange
+
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    # straight to the canvas: `savefig` draws everything twice
+    canvas = FigureCanvasAgg(drawing.figure)  # straight to the canvas: `savefig` draws everything twice
+    arrange(drawing.figure)
     with whole_file(png) as temporary:
-        FigureCanvasAgg(drawing.figure).print_png(temporary, metadata={"Software": None})
-    drawing.figure.set_layout_engine("none")  # found; the PDF need not look for it again
+        canvas.print_png(temporary, metadata={"Software": None})
     with whole_file(pdf) as temporary:
         nothing = {"CreationDate": None, "Producer": None, "Creator": None}
         FigureCanvasPdf(drawing.figure).print_pdf(temporary, metadata=nothing)

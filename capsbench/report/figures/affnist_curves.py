@@ -63,7 +63,8 @@ def draw(results: Results, published: Published) -> Drawing:
     ]
     if left > lowest:
         words.append(f"Evaluations under {left:.3g} % held-out accuracy are not shown.")
-    return Drawing(figure, "affNIST accuracy along training", " ".join(words + conditions_in_words(results, "affnist")))
+    caption = " ".join(words + conditions_in_words(results, "affnist"))
+    return Drawing(figure, "Accuracy on transformed digits along training", caption, ("affnist",))
 
 
 def _matched_at(results: Results) -> float | None:

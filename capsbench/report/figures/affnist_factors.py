@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
 from capsbench.report.published import Published
@@ -18,7 +19,7 @@ def draw(results: Results, published: Published) -> Drawing:
     """One panel a factor, one line a variant (the mean over its seeds), thin lines the seeds."""
     parts = []
     for run in scored(results, "affnist", "converged"):
-        columns = {"factor": str, "value": float, "accuracy": float}
+        columns = {"factor": str, "value": float, "accuracy": float, "images": float}
         part = read_series(results, run, "converged/factors.csv", columns)
         if part is not None and len(part):
             parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
@@ -46,9 +47,9 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_visible(False)
     figure.supylabel("accuracy, %", fontsize=9)
     key(figure, looks(results), variants)
-    words = "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds."
-    return Drawing(
-        figure,
-        "What a transformation costs, factor by factor",
-        " ".join([words, *conditions_in_words(results, "affnist")]),
-    )
+    words = [
+        "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds.",
+        f"Each point: {span(int(images) for images in frame['images'] if np.isfinite(images))} test digits.",
+        *conditions_in_words(results, "affnist"),
+    ]
+    return Drawing(figure, "What a transformation costs, factor by factor", " ".join(words), ("affnist",))

@@ -60,7 +60,7 @@ def draw(results: Results, published: Published) -> Drawing:
             for task in tasks
         ),
     ]
-    return Drawing(figure, "Along the axes", " ".join(words))
+    return Drawing(figure, "Along the axes", " ".join(words), tasks)
 
 
 def _panels(results: Results) -> list[Panel]:

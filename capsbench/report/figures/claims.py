@@ -44,7 +44,8 @@ def draw(results: Results, published: Published) -> Drawing:
         "claimed cell less the other. Diamond and band: what is claimed, with the tolerance written down before;",
         f"a dashed line: no difference. Budget: {budget_words(results)}. Of all claims {counts}.",
     ]
-    return Drawing(figure, "Claims and what became of them", " ".join(caption))
+    tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
+    return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
 
 
 def _families(judged: Judged) -> dict[str, list[Judgement]]:

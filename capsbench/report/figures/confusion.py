@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 
 from capsbench.report.answers import CLASSES, read_answers
-from capsbench.report.captions import counted, data_words, listing
+from capsbench.report.captions import conditions_in_words, counted, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import HEADLINE
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, label
@@ -55,9 +55,9 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
         "How many test images of a digit (row) got a wrong answer (column), the mean over seeds; right answers are "
         f"left out, an empty field is fewer than half an image. {runs}. "
         + (f"Not shown, for want of room: {listing(others)}. " if others else "")
-        + f"Data: {data_words(results, task)}."
+        + " ".join(conditions_in_words(results, task))
     )
-    return Drawing(figure, title, caption)
+    return Drawing(figure, title, caption, (task,))
 
 
 def _wrong(matrix: np.ndarray) -> np.ndarray:

@@ -49,7 +49,9 @@ def draw(results: Results, published: Published) -> Drawing:
         "an interval may go on beyond the panel.",
     ]
     tasks = [sentence for task in found for sentence in (f"Task {task}:", *conditions_in_words(results, task))]
-    return Drawing(figure, "What accuracy costs", " ".join([*words, *caption_words(results, cost), *tasks]))
+    return Drawing(
+        figure, "What accuracy costs", " ".join([*words, *caption_words(results, cost), *tasks]), list(found)
+    )
 
 
 def _scored(results: Results, published: Published, task: str, cost: Cost) -> list[tuple[Row, CostRow]]:

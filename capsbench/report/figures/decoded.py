@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capsbench.report.captions import data_words
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -50,6 +50,6 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
     caption = (
         "Test digits (above) and what the decoder makes of the predicted class's capsule (below), up to "
         f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
-        f"Data: {data_words(results, task)}."
+        f"{' '.join(conditions_in_words(results, task))}"
     )
-    return Drawing(figure, title, caption)
+    return Drawing(figure, title, caption, (task,))

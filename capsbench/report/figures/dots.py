@@ -63,7 +63,7 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
         words.append("Diamond: the paper's value, its bar one standard deviation where the paper gives it.")
         if not is_comparable(results, task):
             words.append("It stands there for orientation, not for comparison.")
-    return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)))
+    return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)), (task,))
 
 
 def _limits(rows: list[Row], frame: pd.DataFrame) -> Limits:

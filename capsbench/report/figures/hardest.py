@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from capsbench.report.answers import Answers, read_answers
-from capsbench.report.captions import counted, data_words
+from capsbench.report.captions import conditions_in_words, counted
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -56,7 +56,7 @@ def draw(results: Results, published: Published) -> Drawing:
         f"{counted(everywhere, 'test image')} {'is' if everywhere == 1 else 'are'} wrong in all "
         f"{counted(len(runs), 'run')}. "
         + (f"{counted(missing, 'harder image')} is not among the pictures that evaluation stored. " if missing else "")
-        + f"Data: {data_words(results, TASK)}."
+        + " ".join(conditions_in_words(results, TASK))
     )
     return Drawing(figure, "The hardest test images", caption)
 

@@ -33,7 +33,7 @@ def draw(results: Results, published: Published) -> Drawing:
     title, *words = ladder_caption(results)
     explained = "Dot and bar: mean over seeds and Student's t 95 % interval; the line leads from rung to rung."
     explained += " A bar may go on beyond the panel."
-    return Drawing(figure, title.rstrip("."), " ".join([explained, *words]))
+    return Drawing(figure, title.rstrip("."), " ".join([explained, *words]), [task for task, _ in panels])
 
 
 def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, pairs_drawn
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
 from capsbench.report.published import Published
-from capsbench.report.readers import read_series, scored
+from capsbench.report.readers import OVERLAP, read_series, scored
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
 
@@ -18,10 +18,9 @@ COPY = "baseline_"  # the merged input itself, taken for each digit
 
 def draw(results: Results, published: Published) -> Drawing:
     """One panel a metric of the readable table, as far as overlap.csv has it; one line a variant."""
-    columns = {"overlap_low": float, "overlap_high": float, "pairs": float, "metric": str, "value": float}
     parts = []
     for run in scored(results, "multimnist", "test"):
-        part = read_series(results, run, "test/overlap.csv", columns)
+        part = read_series(results, run, "test/overlap.csv", OVERLAP)
         if part is not None and len(part):
             parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
     if not parts:
@@ -65,7 +64,6 @@ def draw(results: Results, published: Published) -> Drawing:
     for axes in list(figure.axes)[len(metrics) :]:
         axes.set_visible(False)
     key(figure, looks(results), variants)
-    words = "By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."
-    return Drawing(
-        figure, "Two digits, by how much they overlap", " ".join([words, *conditions_in_words(results, "multimnist")])
-    )
+    words = ["By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."]
+    words += [*conditions_in_words(results, "multimnist"), *pairs_drawn(results)]
+    return Drawing(figure, "Two digits, by how much they overlap", " ".join(words))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -38,7 +39,7 @@ def draw(results: Results, published: Published) -> Drawing:
             "no finished run of task multimnist has a segmentation.npz: that takes a variant with a decoder"
         )
     right = (np.sort(found["labels"], axis=1) == np.sort(found["predicted"], axis=1)).all(axis=1)  # [n]
-    figure = canvas(WIDTH, 3.05)
+    figure = canvas(WIDTH, 3.15)
     panels = figure.subplots(1, 3, width_ratios=COLUMNS)
     _pairs(panels[0], found, np.flatnonzero(right)[: COLUMNS[0]], "right", COLUMNS[0], True)
     _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: labels, answer", COLUMNS[1], False)
@@ -51,7 +52,7 @@ def draw(results: Results, published: Published) -> Drawing:
         "From above: the merged input, the two digits it was made of, and what the decoder draws for each; on the left "
         "pairs that were recognised, in the middle pairs that were not (labels above, the model's answer below them), "
         "on the right the decoder asked for a digit that is not there. "
-        f"{run.key.variant}, seed {run.key.seed}. Data: {results.plan.dataset.badge}."
+        f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"
     )
     return Drawing(figure, "Two overlapping digits taken apart", caption)
 

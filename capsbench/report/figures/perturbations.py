@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -42,6 +43,6 @@ def draw(results: Results, published: Published) -> Drawing:
     caption = (
         f"Each of the {dimensions} dimensions of the winning capsule (rows) changed by {offsets[0]:.2g} to "
         f"{offsets[-1]:.2g} in {steps} columns and decoded, as in the paper's figure 4; the middle is unchanged. "
-        f"{run.key.variant}, seed {run.key.seed}. Data: {results.plan.dataset.badge}."
+        f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'mnist'))}"
     )
     return Drawing(figure, "What the dimensions of a capsule draw", caption)

@@ -130,6 +130,31 @@ def number_axis(axes: Axes, numbers: Sequence[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
+def arrange(figure: Figure) -> None:
+    """Find the places of a figure's panels once, and to a millionth of its size.
+
+    The solver behind the layout ends in other last digits from time to time, and a PDF writes all of them.
+    """
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = axes.get_position(original=True).bounds
+        rounded = (round(left, 6), round(bottom, 6), round(width, 6), round(height, 6))
+        axes.set_position(rounded, which="original")
+
+
+def footnote(figure: Figure, words: str) -> None:
+    """Small words under a figure of `canvas`, which grows by their line, so that they cover nothing."""
+    width, height = figure.get_size_inches()
+    line = 0.2  # inches
+    figure.set_size_inches(width, height + line)
+    share = line / (height + line)
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr,call-arg]
+    figure.text(0.995, 0.25 * share, words, ha="right", va="bottom", fontsize=7, color=MUTED)
+
+
 def label(name: str) -> str:
     """A name as a label: matplotlib hides labels that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name

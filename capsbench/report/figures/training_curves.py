@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from capsbench.report.captions import budget_words, counted, listing
+from capsbench.report.captions import conditions_in_words, counted, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, tidy
 from capsbench.report.published import Published
@@ -60,11 +60,12 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_visible(False)
     key(figure, looks(results), variants)
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
+    tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
     caption = (
         "Training loss along training: thin lines are seeds, the thick line is their mean. Margin loss (with the "
         "weighted reconstruction term, if the variant has one) and cross entropy are different measures: compare the "
         f"shapes, not the heights, between CapsNet and CNN. {counts}. "
-        f"Data: {results.plan.dataset.badge}. Budget: {budget_words(results)}."
+        f"Data: {results.plan.dataset.badge}. {' '.join(tasks)}"
     )
     return Drawing(figure, "Training curves", caption)
 
