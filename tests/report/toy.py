@@ -287,8 +287,8 @@ def affnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     pictures: Arrays = {"reconstructions": decoded(rng, 40)} if "caps" in variant else {}
     matched = {"accuracy": (base + rng.standard_normal(), "%"), "held_out_accuracy": (95.0, "%")}
     converged = {"accuracy": (base + 4 + rng.standard_normal(), "%"), "held_out_accuracy": (97.5, "%")}
-    labels = np.arange(40, dtype=np.uint8) % 10
-    pictures["predictions"] = {"labels": labels, "predicted": np.where(np.arange(40) < 36, labels, 9).astype(np.uint8)}
+    labels, bases = np.arange(40, dtype=np.uint8) % 10, np.arange(40, dtype=np.uint16)
+    pictures["predictions"] = {"labels": labels, "predicted": np.where(bases < 36, labels, np.uint8(9)), "bases": bases}
     return {"matched": (320_000, matched, {}, {}), "converged": (320_000, converged, frames, pictures)}
 
 
