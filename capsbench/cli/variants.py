@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan import load_variants
@@ -87,7 +87,13 @@ def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
 
 def list_variants(console: Console, specs: dict[str, Spec]) -> None:
     """One row a variant."""
-    table = Table("variant", "parameters", "at", "against the paper's CapsNet", "source")
+    table = Table(
+        Column("variant", no_wrap=True, min_width=max(map(len, specs))),  # a name is there to be copied
+        Column("parameters", no_wrap=True, min_width=10),
+        Column("at", no_wrap=True, min_width=5),
+        Column("against the paper's CapsNet", overflow="fold"),
+        Column("source", overflow="fold"),
+    )
     for name, spec in specs.items():
         size = TASKS[spec.home].IMAGE[0]
         count = f"{parameters(spec, size):,}"

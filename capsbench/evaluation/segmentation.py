@@ -30,8 +30,8 @@ def measure(drawn: Tensor, digits: Tensor) -> dict[str, Tensor]:
     Args:
         drawn, digits: [n, 2, H, W] float32 in [0, 1], H and W at least 11 (the window of SSIM).
 
-    A measure of single pictures is the mean over both digits. `exclusive_iou` compares what is brighter than half in
-    this digit's picture and not in the other's, as drawn and as it is; `overlap_iou` what is so in both.
+    A measure of single pictures is the mean over both digits. `exclusive_iou` compares the ink that is in this
+    digit's picture and not in the other's, as drawn and as it is; `overlap_iou` the ink that is in both.
     A measure that a pair has not (the overlap of digits that do not cross) is NaN.
     """
     from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
@@ -51,8 +51,8 @@ def measure(drawn: Tensor, digits: Tensor) -> dict[str, Tensor]:
         "iou": _iou(bright, bright_digits),
         "dice_ink": _dice(inked, inked_digits),
         "iou_ink": _iou(inked, inked_digits),
-        "exclusive_iou": _iou(bright & ~bright.flip(1), bright_digits & ~bright_digits.flip(1)),
-        "overlap_iou": _iou(bright.all(1, keepdim=True), bright_digits.all(1, keepdim=True)),
+        "exclusive_iou": _iou(inked & ~inked.flip(1), inked_digits & ~inked_digits.flip(1)),
+        "overlap_iou": _iou(inked.all(1, keepdim=True), inked_digits.all(1, keepdim=True)),
         "assignment_accuracy": _assignment(drawn, inked_digits),
     }
 

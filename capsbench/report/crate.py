@@ -17,8 +17,11 @@ from capsbench.report.results import Results, Run
 PROFILE = "https://w3id.org/ro/crate/1.1"
 LICENSE = "https://spdx.org/licenses/MIT"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip's earliest time: the same results give the same bytes
-OF_A_RUN = ("manifest.json", "history.csv", "curve.csv", "*/metrics.json", "*/overlap.csv", "*/factors.csv")
-OF_THE_PLAN = ("plan.json", "data.json", "claims.json", "report.html", "tables/*", "figures/*")
+OF_A_RUN = ("manifest.json", "history.csv", "curve.csv", "*/metrics.json", "*/*.csv")
+OF_THE_PLAN = (
+    *("plan.json", "data.json", "cost.json", "claims.json", "report.html", "tables/*", "figures/*"),
+    "tuning/*/*.json",
+)
 TYPES = {".md": "text/markdown", ".tex": "application/x-tex", ".csv": "text/csv", ".json": "application/json"}
 
 

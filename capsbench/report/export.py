@@ -30,8 +30,12 @@ def export(results: Results, folder: Path) -> list[Path]:
 
 
 def tidy_metrics(results: Results) -> pd.DataFrame:
-    """One row per run x condition x metric of the runs that count, with what the run was and what it was made with."""
-    frame = results.frame.copy()
+    """One row per run x condition x metric of the runs that count, with what the run was and what it was made with.
+
+    Diagnostics, such as the condition `routing`, come after the answers.
+    """
+    parts = [part for part in (results.frame, results.apart) if len(part)]
+    frame = pd.concat(parts, ignore_index=True) if parts else results.frame.copy()
     runs = [results.runs[key] for key in zip(frame["task"], frame["variant"], frame["seed"], strict=True)]  # type: ignore[index]
     manifests = [run.manifest for run in runs]
     frame.insert(0, "plan", results.plan.name)

@@ -79,6 +79,9 @@ def test_variants_lists_every_variant_with_its_parameters(place) -> None:
     assert {"cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"} <= rows.keys()
     assert "8,215,568" in rows["capsnet-r3-recon"]
     assert "35,445,522" in rows["cnn"]
+    narrow = place.capsbench("variants", COLUMNS="80").out
+    assert all(f"│ {name} " in narrow for name in rows if name)  # to be copied, so never cut
+    assert "35,445,522" in narrow
 
 
 def test_variants_shows_one_whole(place) -> None:

@@ -71,6 +71,7 @@ def test_nothing_drawn() -> None:
 def test_one_half_and_the_first_grey_level_are_the_two_thresholds() -> None:
     faint = values(DIGITS * 0.5)
     assert (faint["iou"], faint["iou_ink"]) == (0, 1)  # 0.5 is not above 0.5
+    assert (faint["exclusive_iou"], faint["overlap_iou"]) == (1, 1)  # both are of ink
     assert values(DIGITS * 0.51)["iou"] == 1
     smeared = DIGITS + (DIGITS == 0) * (0.4 / 255)  # rounds to black
     assert values(smeared)["iou_ink"] == 1

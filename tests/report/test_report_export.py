@@ -37,7 +37,10 @@ def crate(exported: Path) -> dict[str, bytes]:
 def test_csv_has_every_number_that_counts_with_what_made_it(spoiled: tuple[Path, Report], exported: Path) -> None:
     table = pd.read_csv(exported / "metrics.csv", keep_default_na=False)
     results = collect(spoiled[0])
-    assert len(table) == len(results.frame)
+    assert len(table) == len(results.frame) + len(results.apart)
+    entropy = table.query("task == 'mnist' and variant == 'capsnet-r3-recon' and metric == 'coupling_entropy'")
+    assert set(entropy["condition"]) == {"routing"}
+    assert len(entropy) == 3
     run = table.query("task == 'mnist' and variant == 'cnn' and seed == 1 and metric == 'error'").iloc[0]
     path = toy.run_folder(spoiled[0], "mnist", "cnn", 1)
     stored = json.loads((path / "test" / "metrics.json").read_text())["metrics"]["error"]["value"]
@@ -91,6 +94,7 @@ def test_the_crate_describes_every_file_it_holds(crate: dict[str, bytes]) -> Non
 def test_the_crate_has_manifests_of_counted_runs_and_nothing_large(crate: dict[str, bytes]) -> None:
     assert "runs/mnist/cnn/seed-0/manifest.json" in crate
     assert "runs/mnist/cnn/seed-0/test/metrics.json" in crate
+    assert {"cost.json", "runs/mnist/capsnet-r3-recon/seed-0/routing/iterations.csv"} <= set(crate)
     assert {"plan.json", "report.html", "metrics.csv", "left-out.csv", "tables/mnist.csv"} <= set(crate)
     assert not [name for name in crate if name.endswith((".npz", ".safetensors")) or "seed-7" in name]  # 7 is foreign
     graph = json.loads(crate["ro-crate-metadata.json"])["@graph"]

@@ -241,8 +241,8 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
 
 def routing(own: int, error: float, rng: np.random.Generator) -> tuple[dict[str, tuple[float, str]], Frames]:
     """Couplings that harden along the passes."""
-    passes = np.array([1, 2, 3, 5, 10, 20, 50, 100])
-    entropy = np.exp(-((passes - 1) / 40)) + 0.001 * rng.random(8)
+    passes = np.array([1, 2, 3, 5, 10, 30, 100])
+    entropy = np.exp(-((passes - 1) / 40)) + 0.001 * rng.random(len(passes))
     columns = {
         "iterations": passes, "trained": (passes == own).astype(int), "error": error + 0.02 * passes,
         "flips": 0.1 * abs(passes - own), "entropy": entropy, "hard": 100 * (1 - entropy), "spread": (1 - entropy) / 10,
