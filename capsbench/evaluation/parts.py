@@ -76,7 +76,7 @@ def _stored(place: Path) -> tuple[list[Arrays], int]:
     paths = sorted(place.glob("*.npz"))
     for number, path in enumerate(paths):
         try:
-            with np.load(path) as stored:
+            with np.load(path, allow_pickle=False) as stored:
                 parts.append(dict(stored))
         except (OSError, ValueError, zipfile.BadZipFile):
             for later in paths[number:]:

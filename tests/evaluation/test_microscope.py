@@ -188,9 +188,9 @@ def test_routings_of_one_s_own_take_part(tmp_path: Path) -> None:
     assert len(silent.frames["iterations"]) == len(ITERATIONS)
     changes = telling.frames["logits"]
     assert changes["change"].tolist() == [(t * t - (t - 1) ** 2) for t in range(1, 100)]
-    assert broken.metrics["error_r50"][0] == 100  # no answer is a wrong answer
-    assert broken.metrics["flips_r50"][0] == 100
-    assert broken.metrics["flips_r20"][0] == 0
+    assert broken.metrics["error_r100"][0] == 100  # no answer is a wrong answer
+    assert broken.metrics["flips_r100"][0] == 100
+    assert broken.metrics["flips_r30"][0] == 0
 
 
 def test_the_condition_belongs_to_mnist_and_to_what_routes() -> None:
