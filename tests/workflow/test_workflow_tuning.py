@@ -44,7 +44,7 @@ def test_a_plan_with_tuned_rows_and_axes_runs_whole_and_only_once(place) -> None
     assert {f"Train mnist/{row}" for row in ROWS} < said.jobs
 
     choice = json.loads((place.results / "tuning/mnist/cnn.json").read_text())
-    assert len(choice["grid"]) == 6
+    assert len(choice["grid"]) == 9
     config = json.loads((place.results / "runs/mnist/cnn+tuned/seed-0/manifest.json").read_text())["config"]["training"]
     assert {key: config[key] for key in choice["chosen"]} == choice["chosen"]
     assert "Chosen: cnn+tuned" in (place.results / "tables/mnist.md").read_text()
@@ -57,7 +57,8 @@ def test_a_plan_with_tuned_rows_and_axes_runs_whole_and_only_once(place) -> None
     assert table.xs("train_test_gap", level="metric")["mean"].notna().all()
     ladder = pd.read_csv(place.results / "tables/ladder.csv")
     assert ladder["flops"].gt(0).all()
-    assert (place.results / "figures/ladder.png").stat().st_size > 10_000
+    for figure in ("ladder", "axes"):
+        assert (place.results / f"figures/{figure}.png").stat().st_size > 10_000
 
     assert place.would_run() == set()
     (place.results / "tuning/mnist/cnn.json").unlink()
