@@ -253,7 +253,8 @@ class House:
             found += self._of_the_budget(cell)
         if len(cell.seeds) < PAPER_SEEDS:
             found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
-        return found + cell.options.reductions()
+        asked: TaskPlan = getattr(self.plan.tasks, cell.task)  # few digits by an axis are no reduction: they are asked
+        return found + cell.options.model_copy(update={"train_per_class": asked.train_per_class}).reductions()
 
     def _of_the_budget(self, cell: Cell) -> list[Reduction]:
         """What the budget `short` makes shorter; for the other tasks nobody says how long was trained."""
