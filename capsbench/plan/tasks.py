@@ -130,6 +130,8 @@ class TaskPlan(Strict):
             return f"is a model of the two_digit task and cannot be trained on {self.NAME}"
         if spec.train_on == "pairs" and self.NAME != "two_digit":
             return f"has train_on: pairs, which only the two_digit task knows, not {self.NAME}"
+        if spec.train_on == "pairs" and not spec.takes_any_size():
+            return "has train_on: pairs, images twice as large as digits, and takes images of one size"
         return None
 
 

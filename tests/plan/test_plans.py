@@ -135,6 +135,14 @@ MISTAKES = [
     (("[cnn, mine]", "[cnn, capsnet-r9]"), "no variant 'capsnet-r9'; did you mean 'capsnet-r"),
     (("[cnn, mine]", "[cnn, cnn]"), "names a variant twice"),
     (("[cnn, mine]", "[two-digit-kmeans]"), "cannot be trained on mnist"),
+    (
+        ("squash: half", "squash: half, train_on: pairs"),
+        "has train_on: pairs, which only the two_digit task knows, not mnist",
+    ),
+    (
+        ("tasks:\n  mnist:", "  bad: {base: cnn, train_on: pairs}\ntasks:\n  two_digit: {variants: [bad]}\n  mnist:"),
+        "variant bad has train_on: pairs, images twice as large as digits, and takes images of one size.",
+    ),
     (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
     (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
     (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
