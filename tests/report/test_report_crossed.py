@@ -261,15 +261,6 @@ def test_holm_is_theirs() -> None:
     assert holm([]) == []
 
 
-def test_no_spread_is_no_error() -> None:
-    same = one_sample([5.0, 5.0, 5.0], against=5.0)
-    assert same is not None
-    assert (same.p(), same.interval()) == (1.0, (0.0, 0.0))
-    apart = difference([5.0, 5.0], [4.0, 4.0])
-    assert apart is not None
-    assert (apart.p(), apart.p_equivalent(2.0), apart.p_equivalent(0.5)) == (0.0, 0.0, 1.0)
-
-
 def test_mcnemar_is_binomial_and_silent_on_dependent_images() -> None:
     a = np.array([True] * 9 + [False] * 3 + [True] * 50)
     b = np.array([False] * 9 + [True] * 3 + [True] * 50)

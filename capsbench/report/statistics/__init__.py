@@ -2,7 +2,7 @@
 
 from capsbench.report.statistics.crossed import Scored, crossed, digit_effects, pair_effects
 from capsbench.report.statistics.description import ThreeTrials, disagreements, three_trials
-from capsbench.report.statistics.estimate import CONFIDENCE, Estimate, holm, seeds_to_decide
+from capsbench.report.statistics.estimate import CONFIDENCE, Estimate, exact, holm, seeds_to_decide
 from capsbench.report.statistics.seeds import Summary, difference, one_sample, paired, summarise
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "difference",
     "digit_effects",
     "disagreements",
+    "exact",
     "holm",
     "one_sample",
     "pair_effects",

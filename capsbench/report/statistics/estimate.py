@@ -49,6 +49,8 @@ class Estimate(NamedTuple):
 
     def reach(self, tail: float) -> float:
         """How far from the truth an estimate falls, to one side, with a chance of `tail`: half an interval's width."""
+        if self.error == 0:
+            return 0.0
         return max(float(stats.t.ppf(1 - tail, freedom)) * error for error, freedom in self._errors())
 
     def _beyond(self, distance: float) -> float:
@@ -66,6 +68,11 @@ def _tail(distance: float, error: float, freedom: float) -> float:
     if error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(stats.t.sf(distance / error, freedom))
+
+
+def exact(value: float) -> Estimate:
+    """A number that every run has alike, such as a count of parameters."""
+    return Estimate(value, 0.0, math.inf, (Part(0.0, 1),))
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:

@@ -29,34 +29,40 @@ class Summary(NamedTuple):
 def summarise(values: Sequence[float], confidence: float = CONFIDENCE) -> Summary:
     """Mean, standard deviation (ddof 1) and Student's t interval of the mean of `values`, one value a run.
 
-    Student's t is the interval that keeps its promise at 3 to 10 seeds; a percentile bootstrap does not. One value has
-    neither spread nor interval, no value has nothing. Raises ValueError if a value is not finite: that run has failed.
+    Student's t is the interval that keeps its promise at 3 to 10 seeds; a percentile bootstrap does not. Values that
+    are all the same have no interval (see `one_sample`), no value has nothing.
+    Raises ValueError if a value is not finite: that run has failed.
     """
     array = _finite(values)  # [n]
     if len(array) == 0:
         return Summary(0, None, None, None, None)
     estimate = one_sample(values)
     if estimate is None:
-        return Summary(1, float(array[0]), None, None, None)
+        return Summary(len(array), float(array.mean()), 0.0 if len(array) > 1 else None, None, None)
     return Summary(len(array), estimate.value, float(array.std(ddof=1)), *estimate.interval(confidence))
 
 
 def one_sample(values: Sequence[float], against: float = 0.0) -> Estimate | None:
-    """The mean of `values`, one a run, less a constant; None with fewer than two. Raises ValueError as summarise."""
+    """The mean of `values`, one a run, less a constant. Raises ValueError as summarise.
+
+    None where no value differs from another, so for one value too: errors come in steps of an image, two seeds of a
+    good model often have the same, and Student's t would make a certainty of that.
+    """
     array = _finite(values)
-    if len(array) < 2:
+    if not _differ(array):
         return None
     part = _part(array)
     return Estimate(float(array.mean()) - against, part.variance**0.5, len(array) - 1.0, (part,))
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
-    """Mean of `a` less mean of `b`, one value a run, by Welch's t; None where either has fewer than two.
+    """Mean of `a` less mean of `b`, one value a run, by Welch's t.
 
-    Over seeds alone: the test images count as given. Raises ValueError if a value is not finite.
+    Over seeds alone: the test images count as given. None where either has fewer than two, and where no value differs
+    from another within either (see `one_sample`). Raises ValueError if a value is not finite.
     """
     first, second = _finite(a), _finite(b)
-    if min(len(first), len(second)) < 2:
+    if min(len(first), len(second)) < 2 or not (_differ(first) or _differ(second)):
         return None
     parts = (_part(first), _part(second))
     error = sum(part.variance for part in parts) ** 0.5
@@ -65,8 +71,13 @@ def difference(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
-    """Mean of a[i] - b[i], two metrics of the same runs; None with fewer than two. Raises ValueError as summarise."""
+    """Mean of a[i] - b[i], two metrics of the same runs; None and ValueError as `one_sample`."""
     return one_sample([x - y for x, y in zip(a, b, strict=True)])
+
+
+def _differ(array: NDArray[np.float64]) -> bool:
+    """Whether two of the values differ by more than rounding."""
+    return len(array) > 1 and bool(np.ptp(array) > 1e-9 * max(1.0, np.abs(array).max()))
 
 
 def _part(array: NDArray[np.float64]) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from capsbench.plan.claims import Claim, Claims
+from capsbench.plan.claims import PARAMETERS, Claim, Claims
 from capsbench.report.captions import counted
 from capsbench.report.results import Results
 from capsbench.report.statistics import (
@@ -15,6 +15,7 @@ from capsbench.report.statistics import (
     crossed,
     difference,
     disagreements,
+    exact,
     holm,
     one_sample,
     paired,
@@ -62,7 +63,11 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
         return judgement
     if judgement.estimate is None:
         judgement.verdict = "undecided"
-        judgement.why = "One seed has no spread: every cell needs at least 2 seeds, and should have 5."
+        judgement.why = (
+            "One seed has no spread: every cell needs at least 2 seeds, and should have 5."
+            if judgement.n < 2
+            else "The seeds agree to the last digit, which is no spread to judge by: more seeds are needed."
+        )
         return judgement
     judgement.welch = difference(sides[0].values, sides[1].values) if claim.baseline else None
     if claim.kind == "direction":
@@ -75,7 +80,9 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
 
 
 def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate | None:
-    """By the claim's test; None with fewer than two seeds. Raises NoAnswersError."""
+    """By the claim's test; None with fewer than two seeds, or without spread over them. Raises NoAnswersError."""
+    if claim.metric == PARAMETERS and claim.kind == "value":
+        return exact(sides[0].values[0])  # a count: one run has the number that every run has
     if min(len(side.values) for side in sides) < 2:
         return None
     if claim.test == "student":
@@ -83,7 +90,7 @@ def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate
         return one_sample(sides[0].values, constant or 0.0)
     if claim.test == "paired":
         first, second = _same_runs(sides)
-        return paired(first, second) if len(first) > 1 else None
+        return paired(first, second)
     if claim.test == "welch":
         return difference(sides[0].values, sides[1].values)
     return crossed(reader.scored(sides[0]), reader.scored(sides[1]))
@@ -143,7 +150,7 @@ def _value(judgement: Judgement) -> None:
     low, high = estimate.interval()
     bounds = claim.expected - claim.delta, claim.expected + claim.delta
     said = f"the claimed {number(claim.expected)} ± {number(claim.delta)} {unit}"
-    ours = f"Our 95 % interval, {span(low, high, unit)},"
+    ours = f"Our 95 % interval, {span(low, high, unit)}," if high > low else f"Ours, {number(low)} {unit},"
     if bounds[0] <= low and high <= bounds[1]:
         judgement.verdict, judgement.why = "reproduced", f"{ours} lies inside {said}"
     elif high < bounds[0] or low > bounds[1]:
@@ -214,7 +221,8 @@ def _caveats(results: Results, judgement: Judgement) -> str:
     shorter = dict.fromkeys(
         reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "training"
     )
-    words = few_seeds(judgement.n) + (f", after a reduced training ({', '.join(shorter)})" if shorter else "")
+    words = "" if judgement.claim.metric == PARAMETERS else few_seeds(judgement.n)  # a count is that of any seed
+    words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
     named = dict.fromkeys(
         reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "budget"
     )
