@@ -34,6 +34,13 @@ class ClaimCell(_File):
     n: int | None = None
 
 
+class Shown(_File):
+    """Ours with its interval and what is claimed, both on the claim's own scale."""
+
+    ours: str = ""
+    claimed: str = ""
+
+
 class Claim(_File):
     """One claim and its verdict; what cannot be had is None."""
 
@@ -49,6 +56,7 @@ class Claim(_File):
     metric: str | None = None
     dataset: Dataset | None = None
     budget: str | None = None
+    shown: Shown = Shown()
     effect: FiniteFloat | None = None
     ci_low: FiniteFloat | None = None
     ci_high: FiniteFloat | None = None

@@ -12,8 +12,9 @@ import pytest
 import toy
 from judging import IMAGES, answer, claim, errors, judged, measure, one, results_of
 
+from capsbench.report.collect import collect
 from capsbench.report.verdicts import write_claims
-from capsbench.report.verdicts.tables import claimed, ours
+from capsbench.report.verdicts.words import claimed, ours
 
 CELLS = {"mnist": ["cnn", "capsnet-r3-recon"]}
 
@@ -132,14 +133,14 @@ def test_a_constant_to_be_beaten(full: Path) -> None:
     assert one(full, said | {"expected": 1.0}).verdict == "not reproduced"
     assert claimed(judgement) == "< 3"
     assert ours(judgement).startswith(f"{judgement.estimate.value + 3:.3g} (")
+    assert judgement.as_json(collect(full), ())["shown"] == {"ours": ours(judgement), "claimed": "< 3"}
 
 
 def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) -> None:
     folder = results_of(tmp_path / "pairs", {"multimnist": ["capsnet-r3-recon"]})
     for seed in range(5):
-        measure(
-            folder, "multimnist", "capsnet-r3-recon", seed, "test", ssim_true=10 * seed + 1, baseline_ssim=10.0 * seed
-        )
+        true = 10 * seed + 1 + 0.1 * (seed % 2)  # far apart by seed, each a little over its baseline
+        measure(folder, "multimnist", "capsnet-r3-recon", seed, "test", ssim_true=true, baseline_ssim=10.0 * seed)
     measure(folder, "multimnist", "capsnet-r3-recon", 4, "test", ssim_true=99.0)  # without its baseline
     said = claim(
         "direction", cell="multimnist/capsnet-r3-recon", baseline=None, metric="ssim_true",
@@ -147,7 +148,7 @@ def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) ->
     )  # fmt: skip
     judgement = one(folder, said)
     assert judgement.verdict == "reproduced"
-    assert judgement.estimate is not None and judgement.estimate[:2] == (1.0, 0.0)  # noqa: PT018
+    assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(1.05)  # noqa: PT018
 
 
 # ---- no difference ---------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def claim(name: str, verdict: str, variants: list[str], **changes: Any) -> dict[
         "id": name, "sentence": f"Sentence of {name}.", "source": "Table 1", "kind": kind, "family": "mnist",
         "verdict": verdict, "why": f"because of {name}", "metric": "error", "unit": "%", "condition": "test",
         "dataset": {"name": "mnist", "badge": "MNIST"}, "budget": "reduced", "effect": -0.2 if run else None,
+        "shown": {"ours": "-0.2 (-0.3 to -0.1) %" if run else "–", "claimed": "< 0"},
         "ci_low": -0.3 if run else None, "ci_high": -0.1 if run else None, "p": 0.01 if run else None,
         "p_holm": 0.02 if run else None, "n": 3 if run else None, "seeds_needed": 9 if verdict == "undecided" else None,
         "paper": 0.25 if kind == "value" else None, "delta": 0.05 if kind == "value" else None,

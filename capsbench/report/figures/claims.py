@@ -31,7 +31,7 @@ def draw(results: Results, published: Published) -> Drawing:
     rows = [len(found) for found in families.values()]
     figure = canvas(WIDTH, 0.7 + sum(0.75 + 0.34 * count for count in rows))
     panels = figure.subplots(len(families), 1, squeeze=False, height_ratios=[count + 1.2 for count in rows])[:, 0]
-    for axes, (family, found) in zip(panels, families.items(), strict=True):
+    for axes, ((family, _), found) in zip(panels, families.items(), strict=True):
         _panel(axes, found)
         axes.set_title(judged.claims.families[family], fontsize=9)
     used = [verdict for verdict in LOOKS if any(j.verdict == verdict for found in families.values() for j in found)]
@@ -41,19 +41,20 @@ def draw(results: Results, published: Published) -> Drawing:
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
         "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step), for a comparison the",
-        "claimed cell less the other. Diamond and band: what is claimed, with the tolerance written down before;",
-        f"a dashed line: no difference. Budget: {budget_words(results)}. Of all claims {counts}.",
+        "claimed cell less the other, or less the number that it is to beat. Diamond and band: what is claimed, with",
+        "the tolerance written down before; a dashed line: no difference.",
+        f"Budget: {budget_words(results)}. Of all claims {counts}.",
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
     return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
 
 
-def _families(judged: Judged) -> dict[str, list[Judgement]]:
+def _families(judged: Judged) -> dict[tuple[str, str], list[Judgement]]:
     """The claims that have an estimate, by family and unit: a panel has one axis."""
-    found: dict[str, list[Judgement]] = {}
+    found: dict[tuple[str, str], list[Judgement]] = {}
     for judgement in judged.judgements:
         if judgement.estimate is not None:
-            found.setdefault(judgement.claim.family, []).append(judgement)
+            found.setdefault((judgement.claim.family, judgement.sides[0].unit), []).append(judgement)
     return found
 
 
@@ -77,7 +78,6 @@ def _panel(axes: Axes, found: list[Judgement]) -> None:
     labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]
     axes.set_yticks(range(len(found)), labels, fontsize=7)
     axes.set_ylim(len(found) - 0.45, -0.55)
-    units = dict.fromkeys(judgement.sides[0].unit for judgement in found)
-    axes.set_xlabel(listing(unit for unit in units if unit), fontsize=8)
+    axes.set_xlabel(found[0].sides[0].unit, fontsize=8)
     tidy(axes, "x")
     axes.spines["left"].set_visible(False)

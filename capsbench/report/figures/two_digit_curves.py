@@ -46,7 +46,8 @@ def draw(results: Results, published: Published) -> Drawing:
         tidy(axes)
     key(figure, looks(results), list(curves))
     sentences = [
-        f"Condition {condition} after each epoch of training on single digits: thick lines are means over seeds.",
+        f"Condition {condition} after each of the last epochs of training on single digits.",
+        "Thick lines are means over seeds.",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]

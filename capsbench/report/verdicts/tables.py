@@ -11,7 +11,7 @@ from capsbench.report.captions import budget_words, counted, listing
 from capsbench.report.formats import to_latex, to_markdown
 from capsbench.report.results import Results
 from capsbench.report.verdicts.judged import Judged, Judgement
-from capsbench.report.verdicts.words import number
+from capsbench.report.verdicts.words import claimed, ours
 from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable
 
 CSV_COLUMNS = [
@@ -80,33 +80,3 @@ def _row(judgement: Judgement) -> WideRow:
         Entry(judgement.why, judgement.why),
     ]
     return WideRow(claim.sentence, claim.condition or "", entries)
-
-
-def ours(judgement: Judgement) -> str:
-    """`-0.04 (-0.09 to 0.01) %`: a difference; of a claim about one cell that cell's mean."""
-    if judgement.estimate is None:
-        return NOTHING
-    constant = _constant(judgement)
-    mean, low, high = (value + constant for value in (judgement.estimate.value, *judgement.estimate.interval()))
-    return f"{number(mean)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
-
-
-def _constant(judgement: Judgement) -> float:
-    """The number that a direction claim's cell is to beat, which its estimate has taken off; else 0."""
-    claim = judgement.claim
-    return (claim.expected or 0.0) if claim.kind == "direction" else 0.0
-
-
-def claimed(judgement: Judgement) -> str:
-    """`0.25 ± 0.05`, `< 0`, `> 90`, `0 ± 0.05`."""
-    claim = judgement.claim
-    if claim.kind == "value":
-        return NOTHING if claim.expected is None else _around(claim.expected, claim.delta)
-    if claim.kind == "no_difference":
-        return NOTHING if claim.delta is None else _around(0, claim.delta)
-    sign = "<" if claim.direction == "less" else ">"
-    return NOTHING if claim.direction is None else f"{sign} {number(_constant(judgement))}"
-
-
-def _around(value: float, delta: float | None) -> str:
-    return number(value) + (f" ± {number(delta)}" if delta is not None else "")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from capsbench.report.statistics.estimate import MOST_SEEDS
+from capsbench.report.wide import NOTHING
+
+if TYPE_CHECKING:
+    from capsbench.report.verdicts.judged import Judgement
 
 ENOUGH = 5  # seeds of the full plan; below, the sentence says so
 
@@ -27,3 +33,35 @@ def needed(seeds: int | None) -> str:
     if seeds is None:
         return f"no number of seeds up to {MOST_SEEDS:,} would decide it, if value and spread stay"
     return f"{seeds:,} seeds a cell would decide it with 80 % chance, if value and spread stay"
+
+
+def ours(judgement: Judgement) -> str:
+    """`-0.04 (-0.09 to 0.01) %`: a difference; of a claim about one cell that cell's mean."""
+    if judgement.estimate is None:
+        return NOTHING
+    constant = _constant(judgement)
+    mean, low, high = (value + constant for value in (judgement.estimate.value, *judgement.estimate.interval()))
+    if low == high:  # a count
+        return f"{number(mean)} {judgement.sides[0].unit}".rstrip()
+    return f"{number(mean)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
+
+
+def _constant(judgement: Judgement) -> float:
+    """The number that a direction claim's cell is to beat, which its estimate has taken off; else 0."""
+    claim = judgement.claim
+    return (claim.expected or 0.0) if claim.kind == "direction" else 0.0
+
+
+def claimed(judgement: Judgement) -> str:
+    """`0.25 ± 0.05`, `< 0`, `> 90`, `0 ± 0.05`."""
+    claim = judgement.claim
+    if claim.kind == "value":
+        return NOTHING if claim.expected is None else _around(claim.expected, claim.delta)
+    if claim.kind == "no_difference":
+        return NOTHING if claim.delta is None else _around(0, claim.delta)
+    sign = "<" if claim.direction == "less" else ">"
+    return NOTHING if claim.direction is None else f"{sign} {number(_constant(judgement))}"
+
+
+def _around(value: float, delta: float | None) -> str:
+    return number(value) + (f" ± {number(delta)}" if delta is not None else "")
