@@ -13,12 +13,14 @@ def certainly_best(results: Results, task: str) -> set[Cell]:
 
     By Welch's t over seeds, with Holm over all comparisons of the table. Where a variant of the plan has fewer than two
     values in a column, nothing in it is certain, be its runs yet to come. Left aside are variants that will have none:
-    all runs failed or not matched, or scored under the condition without that metric, as a model without a decoder.
+    all runs failed or not matched, or scored under the condition without that metric, as a model without a decoder; and
+    positive controls, which do another task.
     """
     spec = spec_for(task, results)
     better = {metric.name: metric for metric in spec.main if metric.better}
     scored = results.frame[results.frame["task"] == task]
-    frame = scored[scored["metric"].isin(list(better))]
+    variants = [v for v in results.plan.tasks[task] if not is_control(results, task, v)]
+    frame = scored[scored["metric"].isin(list(better)) & scored["variant"].isin(variants)]
     comparisons: list[tuple[Cell, Estimate | None]] = []
     for (condition, metric), column in frame.groupby(["condition", "metric"], sort=False):
         values = {str(variant): group["value"].tolist() for variant, group in column.groupby("variant", sort=False)}
@@ -27,13 +29,19 @@ def certainly_best(results: Results, task: str) -> set[Cell]:
         cell = Cell(task, best, str(condition), str(metric))
         answered = set(scored.loc[scored["condition"] == condition, "variant"])
         without = set() if better[str(metric)].headline else answered - values.keys()
-        lost = {v for v in results.plan.tasks[task] if v not in answered and _is_lost(results, task, v, str(condition))}
-        others = [v for v in results.plan.tasks[task] if v not in {best} | without | lost]
+        lost = {v for v in variants if v not in answered and _is_lost(results, task, v, str(condition))}
+        others = [v for v in variants if v not in {best} | without | lost]
         comparisons += [(cell, difference(values[best], values.get(other, []))) for other in others]
     adjusted = holm([1.0 if estimate is None else estimate.p() for _, estimate in comparisons])
     judged = list(zip(comparisons, adjusted, strict=True))
     doubtful = {cell for (cell, _), p in judged if p >= 1 - CONFIDENCE}
     return {cell for cell, _ in comparisons} - doubtful
+
+
+def is_control(results: Results, task: str, variant: str) -> bool:
+    """Whether a variant was trained on the pairs that it is tested on: a positive control."""
+    specs = [run.manifest.config.get("variant") or {} for run in results.done(task, variant)]
+    return any(spec.get("train_on") == "pairs" for spec in specs)
 
 
 def _is_lost(results: Results, task: str, variant: str, condition: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
 from capsbench.report.judged import Judged
 from capsbench.report.published import Cell, Published
@@ -67,7 +68,7 @@ def is_baseline(results: Results, task: str, variant: str) -> bool:
     for run in results.done(task, variant):
         spec = run.manifest.config.get("variant") or {}
         capsules = "caps" in str(spec.get("model")) or spec.get("head") == "capsules"
-        return not capsules and spec.get("train_on") != "pairs"
+        return not capsules and not is_control(results, task, variant)
     return False
 
 

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Literal
 
-from capsbench.report.wide import Column, WideRow, WideTable
+from capsbench.report.wide import BOLD, Column, Entry, WideRow, WideTable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -145,7 +145,7 @@ def to_terminal(table: WideTable, width: int = 100) -> str:
             last + k for k, column in enumerate(table.columns[last : last + 2]) if not k or column.kind == "paper"
         ]
         shown = _rich_table(table, dropped)
-    title, *rest = table.caption
+    title, *rest = (sentence.replace(BOLD, "With a star:", 1) for sentence in table.caption)
     if dropped:
         names = "; ".join(table.columns[k].label for k in sorted(dropped) if table.columns[k].kind == "value")
         rest.append(f"Not shown here but in tables/{table.task}.md: {names}.")
@@ -154,6 +154,11 @@ def to_terminal(table: WideTable, width: int = 100) -> str:
     console.print(Text(one_line(" ".join(rest))))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _starred(entry: Entry) -> str:
+    """Its text; what is bold in the other formats has a star, since this one is plain."""
+    return one_line(entry.text) + " *" * entry.bold
 
 
 def _rich_table(table: WideTable, dropped: list[int]) -> Table:
@@ -169,5 +174,5 @@ def _rich_table(table: WideTable, dropped: list[int]) -> Table:
         justify: Literal["left", "right"] = "left" if column.kind in LEFT else "right"
         shown.add_column(Text(one_line(column.label)), justify=justify)
     for row in table.rows:
-        shown.add_row(*(Text(one_line(row.entries[k].text)) for k in kept))
+        shown.add_row(*(Text(_starred(row.entries[k])) for k in kept))
     return shown

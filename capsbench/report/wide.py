@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from capsbench.report.best import certainly_best
+from capsbench.report.best import certainly_best, is_control
 from capsbench.report.captions import table_caption
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
@@ -13,6 +13,7 @@ from capsbench.report.statistics import Summary
 from capsbench.report.tables import Row, TableSpec, long_table, spec_for
 
 NOTHING = "–"
+BOLD = "Bold:"  # how the caption begins that says what it means
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     ]
     caption = table_caption(results, task, published)
     if best:
-        caption.append("Bold: the best of its column, certainly (Welch's t over seeds, Holm over the table).")
+        caption.append(f"{BOLD} the best of its column, certainly (Welch's t over seeds, Holm over the table).")
+        if any(is_control(results, task, variant) for variant, _ in places):
+            caption.append("No row that was trained on pairs takes part in that.")
     return WideTable(task, columns, wide, caption)
 
 

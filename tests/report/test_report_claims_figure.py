@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,7 +19,7 @@ from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures import claims as figure
 from capsbench.report.figures.style import house_style
-from capsbench.report.formats import to_latex, to_markdown
+from capsbench.report.formats import to_latex, to_markdown, to_terminal
 from capsbench.report.published import Published, read_published
 from capsbench.report.results import Results
 from capsbench.report.verdicts.tables import write_tables
@@ -111,6 +112,27 @@ def test_the_best_is_bold_where_it_is_certain(table: Path) -> None:
     assert to_markdown(wide).count("**") == 4  # and the title
     assert r"\textbf{1.00 $\pm$ 0.09}" in to_latex(wide)
     assert any("Bold: the best of its column" in sentence for sentence in wide.caption)
+    plain = to_terminal(wide)
+    assert "1.00 ± 0.09 *" in plain
+    assert "With a star: the best of its column" in " ".join(plain.split())
+
+
+def test_a_positive_control_is_never_the_best(table: Path) -> None:
+    found = write(
+        table,
+        cnn=[3.0, 3.1, 2.9, 3.0, 3.0],
+        capsnet_r3=[2.0, 2.1, 1.9, 2.0, 2.0],
+        capsnet_r3_recon=[1.0, 1.1, 0.9, 1.0, 1.0],
+    )
+    for seed in range(5):
+        path = toy.run_folder(table, "mnist", "capsnet-r3-recon", seed) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["config"]["variant"]["train_on"] = "pairs"
+        path.write_text(json.dumps(manifest))
+    found = collect(table)
+    assert {cell.variant for cell in certainly_best(found, "mnist")} == {"capsnet-r3"}
+    wide = wide_table(found, "mnist", read_published(config_folder() / "published.yaml"))
+    assert "No row that was trained on pairs takes part in that." in wide.caption
 
 
 def test_nothing_is_bold_where_any_other_could_be_as_good(table: Path) -> None:
