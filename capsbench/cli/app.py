@@ -11,6 +11,7 @@ from rich.table import Table
 
 from capsbench import __version__
 from capsbench.cli.log import log_to
+from capsbench.cli.opening import open_plan
 from capsbench.errors import CapsbenchError, PlanError, nearest
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import Cell, House, config_folder, load_variants
@@ -57,9 +58,13 @@ def _chosen(house: House, task: str | None, variant: str | None, seed: int | Non
 
 
 def _with_seed(house: House, cells: list[Cell], seed: int | None) -> list[Cell]:
-    if seed is not None and (missing := [cell.label for cell in cells if seed not in cell.seeds]):
-        raise CapsbenchError(f"{house.path}: {missing[0]} has no seed {seed}; it has {list(cells[0].seeds)}.")
-    return cells
+    """Those of `cells` that have `seed`; all where none is named. Raises CapsbenchError if none has it."""
+    found = [cell for cell in cells if seed is None or seed in cell.seeds]
+    if not found:
+        known = sorted({one for cell in cells for one in cell.seeds})
+        what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
+        raise CapsbenchError(f"{house.path}: {what} {seed}; there is {known}.")
+    return found
 
 
 @app.command()
@@ -132,7 +137,7 @@ def train(
     """Train a plan's runs; those that are done are left alone, those that were stopped go on."""
     from capsbench.cli.stages import train_cells
 
-    house, source = open_house(path)
+    house, source = open_plan(console, path)
     cells = _chosen(house, task, variant, seed)
     train_cells(console, house, source, cells, seed, device, threads, tensorboard, done, evaluate)
 
@@ -149,7 +154,7 @@ def tune(
     """Choose learning rate and schedule for a plan's tuned rows, on held-out training digits; goes on if stopped."""
     from capsbench.cli.tune import tune_cells
 
-    house, source = open_house(path)
+    house, source = open_plan(console, path)
     tune_cells(console, house, source, _rows_of(house, task, variant), device, threads, done)
 
 
@@ -178,6 +183,8 @@ def evaluate(
     if (path is None) == (weights is None):
         raise CapsbenchError("Name a plan, or a file with --weights; not both.")
     if weights is not None:
+        if task or variant or seed is not None or threads != 1:
+            raise CapsbenchError("--weights is one model's file: leave --task, --variant, --seed and --threads out.")
         from capsbench.cli.weights import evaluate_weights
 
         if not evaluate_weights(console, weights, device):
@@ -186,7 +193,7 @@ def evaluate(
     assert path is not None
     from capsbench.cli.stages import evaluate_cells
 
-    house, source = open_house(path)
+    house, source = open_plan(console, path)
     evaluate_cells(console, house, source, _chosen(house, task, variant, seed), seed, device, threads, done)
 
 
@@ -195,7 +202,7 @@ def cost(path: PlanPath, device: Device = None, threads: Threads = 1, done: Done
     """Measure what each variant of a plan costs: parameters, FLOPs, time, memory, all in one process."""
     from capsbench.cli.cost import measure
 
-    house, _ = open_house(path)
+    house, _ = open_plan(console, path)
     measure(console, house, device, threads, done)
 
 
@@ -208,7 +215,7 @@ def report(
     from capsbench.cli.stages import make_report
 
     if where.suffix in (".yaml", ".yml"):
-        house, source = open_house(where)
+        house, source = open_plan(console, where)
         make_report(console, house.folder, described(house, dataset_record(source)), done)
     else:
         make_report(console, where, None, done)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from capsbench.pipeline import open_house, writable
+from capsbench.cli.opening import open_plan
+from capsbench.pipeline import writable
 from capsbench.report.captions import counted
 from capsbench.report.collect import collect
 from capsbench.report.compare import Change, compare
@@ -16,14 +17,14 @@ from capsbench.report.results import Results
 from capsbench.report.wide import decimals, with_interval
 
 
-def results_folder(where: Path) -> Path:
+def results_folder(console: Console, where: Path) -> Path:
     """The results of a plan, or the folder itself. Raises PlanError or DataError if the plan cannot be read."""
-    return open_house(where)[0].folder if where.suffix in (".yaml", ".yml") else where
+    return open_plan(console, where)[0].folder if where.suffix in (".yaml", ".yml") else where
 
 
 def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> None:
     """Print which cells changed from `a` to `b` and what else differed. Raises ResultsError if one cannot be read."""
-    sides = [collect(results_folder(where)) for where in (a, b)]
+    sides = [collect(results_folder(console, where)) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
         left = f", {counted(len(side.problems), 'problem')}, named below" if side.problems else ""
         console.print(f"{name}: {side.folder} ({side.plan.name}, {len(side.runs)} runs{left})", markup=False)
@@ -61,7 +62,7 @@ def _line(change: Change) -> str:
 
 def export_folder(console: Console, where: Path, into: Path | None) -> None:
     """Write the metrics of a results folder as CSV and Parquet, and its manifests as an RO-Crate."""
-    results: Results = collect(results_folder(where))
+    results: Results = collect(results_folder(console, where))
     folder = into or results.folder / "export"
     with writable(folder):
         for path in export(results, folder):

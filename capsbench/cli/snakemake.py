@@ -13,9 +13,9 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
 from capsbench.errors import CapsbenchError, ResourceError
-from capsbench.pipeline import open_house
 from capsbench.plan import House
 
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
@@ -67,9 +67,7 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     Raises:
         PlanError, DataError: before anything is written. ResourceError: jobs failed; the message says where to look.
     """
-    house, source = open_house(path)
-    if source.notice:
-        console.print(f"[bold yellow]{source.notice}[/]")
+    house, source = open_plan(console, path)
     verify(source)
     code = _run(command(path, cores, options))
     if code == UNKNOWN_OPTION:

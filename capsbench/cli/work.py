@@ -12,6 +12,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
 from capsbench.cli.wanted import EVERYTHING, Wanted, expected_seconds
@@ -87,11 +88,9 @@ def work(
         PlanError, DataError, ResourceError: as training and evaluation do, and PlanError as `Wanted.of`.
     """
     deadline, gone = Deadline(minutes), Deadline(lent)
-    houses = [open_house(path) for path in paths]
+    houses = [open_plan(console, path) for path in paths]
     cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
-        if source.notice:
-            console.print(f"[bold yellow]{source.notice}[/]")
         house.folder.mkdir(parents=True, exist_ok=True)
         write_json(house.folder / "plan.json", described(house, dataset_record(source)))
     chosen = zip(houses, cells, strict=True)

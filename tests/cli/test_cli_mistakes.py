@@ -34,7 +34,12 @@ def place(tmp_path: Path) -> Place:
             ["evaluate", "tiny.yaml", "--task", "mnist", "--variant", "cn"],
             "no cell mnist/cn; did you mean 'mnist/cnn'?",
         ),
-        (["train", "tiny.yaml", "--seed", "7"], "mnist/cnn has no seed 7; it has [0]."),
+        (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: no row named has seed 7; there is [0]."),
+        (
+            ["train", "tiny.yaml", "--seed", "7", "--task", "mnist", "--variant", "cnn"],
+            "mnist/cnn has no seed 7; there is [0].",
+        ),
+        (["evaluate", "--weights", "w.safetensors", "--seed", "1"], "--weights is one model's file: leave --task,"),
         (["train", "tiny.yaml", "--device", "cuda:99"], "There is no device 'cuda:99' here"),
         (["variants", "capsnet-r33"], "There is no variant 'capsnet-r33'; did you mean 'capsnet-r"),
         (["report", "nowhere"], "nowhere/plan.json is not there"),

@@ -1,0 +1,24 @@
+"""Opening a plan for a command: what stands in for its data is said before the first number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from capsbench.data.source import DataSource
+from capsbench.pipeline import STAND_IN, open_house
+from capsbench.plan import House
+
+
+def open_plan(console: Console, path: Path) -> tuple[House, DataSource]:
+    """As open_house; prints what stands in for MNIST, unless the process that began this one has said so.
+
+    Raises PlanError or DataError as open_house does.
+    """
+    is_said = bool(os.environ.get(STAND_IN))  # before open_house sets it, for jobs that this command begins
+    house, source = open_house(path)
+    if source.notice and not is_said:
+        console.print(f"[bold yellow]{source.notice}[/]")
+    return house, source
