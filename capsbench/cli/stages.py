@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from capsbench.data.digits import Digits
     from capsbench.training.run import Setting
 
+Trained = tuple[Cell, int, dict[str, Any]]  # cell, seed, manifest
+
 
 def _seeds(cell: Cell, seed: int | None) -> list[int]:
     return [seed] if seed is not None else list(cell.seeds)
@@ -57,10 +59,10 @@ def train_cells(
 ) -> None:
     """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`.
 
-    `evaluate`: what was trained here is evaluated before, by this process, which has the data and torch in memory.
+    `evaluate`: what has no metrics then is evaluated before, by this process, which has the data and torch in memory.
     """
     dataset = dataset_record(source)
-    manifests: list[dict[str, Any]] = []
+    trained: list[Trained] = []
     waiting = []
     _refuse_untuned(house, cells)
     for cell in cells:
@@ -70,21 +72,24 @@ def train_cells(
             if manifest is None:
                 waiting.append((cell, s))
             else:
-                manifests.append(manifest)
+                trained.append((cell, s, manifest))
                 unwritten = ", so no TensorBoard events were written" if tensorboard else ""
                 console.print(f"{cell.label} seed {s}: {manifest['status']} already{unwritten}")
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
-        manifests += _train(console, house, source, dataset, waiting, device, threads, tensorboard, evaluate)
-    for manifest in manifests:
+        already = trained if evaluate else None
+        trained = trained + _train(console, house, source, dataset, waiting, device, threads, tensorboard, already)
+    elif evaluate:
+        _evaluate_missing(console, house, source, trained, device, threads)
+    for _, _, manifest in trained:
         if manifest["status"] == "failed":
             run = manifest["run"]
             console.print(
                 f"[bold red]{run['task']}/{run['variant']} seed {run['seed']} failed: {manifest['reason']}[/]"
             )
     if done:
-        write_json(done, [{**m["run"], "status": m["status"], "digest": m["digest"]} for m in manifests])
+        write_json(done, [{**m["run"], "status": m["status"], "digest": m["digest"]} for _, _, m in trained])
 
 
 def _train(
@@ -96,8 +101,9 @@ def _train(
     device: str | None,
     threads: int,
     tensorboard: bool,
-    evaluate: bool,
-) -> list[dict[str, Any]]:
+    evaluate: list[Trained] | None,
+) -> list[Trained]:
+    """Train what waits; where `evaluate` names what was trained before, evaluate the one and the other."""
     from capsbench.data.digits import load_digits
     from capsbench.training import device as devices
     from capsbench.training.run import Setting
@@ -116,11 +122,11 @@ def _train(
             cells, seeds = zip(*runs, strict=True)
             with in_words_of_the_plan(house, cells[0]):
                 manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
-        if evaluate:
+        trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
+        if evaluate is not None:
             devices.set_up(threads)  # a run that went on from a checkpoint kept the threads it began with
-            trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
-            _evaluate(console, house, _not_evaluated(console, house, trained), digits, chosen)
-    return manifests
+            _evaluate(console, house, _not_evaluated(console, house, evaluate + trained), digits, chosen)
+    return trained
 
 
 def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tensorboard: bool) -> list[dict[str, Any]]:
@@ -207,19 +213,31 @@ def evaluate_cells(
                 )
             waiting.append((cell, s, manifest))
             said.append({**manifest["run"], "status": manifest["status"]})
-    if todo := _not_evaluated(console, house, waiting):
+    _evaluate_missing(console, house, source, waiting, device, threads)
+    if done:
+        write_json(done, said)
+
+
+def _evaluate_missing(
+    console: Console,
+    house: House,
+    source: DataSource,
+    trained: list[Trained],
+    device: str | None,
+    threads: int,
+) -> None:
+    """Evaluate what of `trained` is not."""
+    if todo := _not_evaluated(console, house, trained):
         from capsbench.data.digits import load_digits
         from capsbench.training import device as devices
 
         devices.set_up(threads)
         with devices.device(device) as chosen:
             _evaluate(console, house, todo, load_digits(source, chosen), chosen)
-    if done:
-        write_json(done, said)
 
 
 def _not_evaluated(
-    console: Console, house: House, trained: list[tuple[Cell, int, dict[str, Any]]]
+    console: Console, house: House, trained: list[Trained]
 ) -> list[tuple[Cell, int, dict[str, Any], str]]:
     """Those of `trained` that lack metrics of this evaluation, with its digest; a failed run has none to have."""
     todo = []

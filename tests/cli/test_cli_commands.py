@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,8 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     assert "seed 0: done after 4 steps" in said.out
     seed_0 = "mnist/capsnet-r3-recon seed 0: done already"
     assert place.capsbench("train", "tiny.yaml").out == f"{seed_0}\n"
+    told = place.capsbench("train", "tiny.yaml", CAPSBENCH_STAND_IN="").out
+    assert "no number that follows is an MNIST number" in told  # of a command that nobody has told before
     again = place.capsbench("train", "tiny.yaml", "--tensorboard")  # which has no steps to write of
     assert again.out == f"{seed_0}, so no TensorBoard events were written\n"
 
@@ -161,6 +164,19 @@ def test_train_that_evaluates_leaves_what_both_commands_leave(place, tmp_path) -
             assert one == other
         else:
             assert at_once[name].read_bytes() == path.read_bytes(), name
+
+
+def test_train_evaluates_what_an_earlier_call_only_trained(place) -> None:
+    place.plan(variants="[cnn]", seeds=[0, 1])
+    assert place.capsbench("train", "tiny.yaml", "--seed", 0).code == 0
+    for seeds in ((0, 1), ()):
+        said = place.capsbench("train", "tiny.yaml", "--evaluate")
+        assert said.code == 0, said.text
+        assert tuple(s for s in (0, 1) if f"mnist/cnn seed {s}, test: error" in said.out) == seeds
+    shutil.rmtree(place.results / "runs/mnist/cnn/seed-1/test")
+    said = place.capsbench("train", "tiny.yaml", "--evaluate")  # with nothing left to train
+    assert "seed 0: evaluated already" in said.out
+    assert "seed 1, test: error" in said.out
 
 
 def test_doctor_finds_nothing_wrong_and_then_what_is(place) -> None:
