@@ -20,6 +20,9 @@ from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import read_json, whole_file, write_json
+from capsbench.plan import House
+from capsbench.plan.custom import custom_files
+from capsbench.plan.routings import is_custom
 from capsbench.provenance import PACKAGE, SOURCE, git_state, tree
 
 REPOSITORY = PACKAGE.parent
@@ -60,7 +63,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         have: names of packages that the machine has beside PyTorch, one a line (`pip list --format=freeze` will do).
 
     Raises:
-        CapsbenchError: the clone is dirty or none, a plan is not in it, or the archive would pass 60 MB.
+        CapsbenchError: the clone is dirty or none, a plan is not in its commit or not about MNIST, or the archive would
+            pass 60 MB. PlanError: a plan is wrong.
         DataError: no MNIST. ResourceError: the packages could not be fetched.
     """
     state = git_state()
@@ -189,10 +193,27 @@ def _fetch(names: list[str], site: Path, python: str) -> None:
 
 
 def _inside(plan: Path) -> str:
-    path = plan.resolve()
-    if not path.is_relative_to(REPOSITORY) or not path.is_file():
-        raise CapsbenchError(f"{plan} is not a file of this clone: what is packed is its commit.")
-    return path.relative_to(REPOSITORY).as_posix()
+    """The plan's path in the clone; it and the routings beside it are in the commit, and its data are MNIST."""
+    house = House.load(plan)
+    if house.plan.dataset != "mnist":
+        raise CapsbenchError(f"{plan} is about {house.plan.dataset}; the archive carries MNIST and no other data.")
+    routings = {routing for cell in house.cells if is_custom(routing := str(getattr(cell.spec, "routing", "")))}
+    files = [file for routing in sorted(routings) for file in custom_files(routing, plan.parent).values()]
+    for file in files:
+        _of_the_commit(file)
+    return _of_the_commit(plan)
+
+
+def _of_the_commit(file: Path) -> str:
+    """A file's path in the clone. Raises CapsbenchError unless it is in the commit, outside results/."""
+    path = file.resolve()
+    if path.is_relative_to(REPOSITORY):
+        name = path.relative_to(REPOSITORY).as_posix()
+        command = ["git", "ls-tree", "--name-only", "HEAD", "--", name]
+        found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        if found.strip() and not name.startswith("results/"):
+            return name
+    raise CapsbenchError(f"{file} is not in this clone's commit, which is what is packed (without results/).")
 
 
 def _write(folder: Path, to: Path, kept: Callable[[tarfile.TarInfo], tarfile.TarInfo | None] | None = None) -> float:

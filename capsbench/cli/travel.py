@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from capsbench.cli.app import Device, Threads, app, console
-from capsbench.errors import ResourceError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.plan import config_folder
 
 
@@ -53,8 +53,8 @@ def work(
 @app.command()
 def pack(
     plans: Annotated[list[Path] | None, typer.Argument(help="Plans for run.sh; the paper's and its kin.")] = None,
-    to: Annotated[Path, typer.Option(help="The archive to write.")] = Path("capsbench-pack.tar.xz"),
-    python: Annotated[str, typer.Option(help="The other machine's Python.")] = "3.12",
+    to: Annotated[Path | None, typer.Option(help="The archive; capsbench-pack.tar.xz, or <results>.tar.gz.")] = None,
+    python: Annotated[str | None, typer.Option(help="The other machine's Python; 3.12 when not said.")] = None,
     have: Annotated[Path | None, typer.Option(help="Packages that it has beside PyTorch, a name a line.")] = None,
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
 ) -> None:
@@ -63,7 +63,10 @@ def pack(
     from capsbench.cli.pack import pack_results
 
     if results is not None:
-        pack_results(console, results, to)
+        if plans or python or have:
+            raise CapsbenchError("--results packs a folder of results alone; leave plans, --python and --have out.")
+        pack_results(console, results, to or Path(f"{results.resolve().name}.tar.gz"))
         return
     names = ("paper", "ladder", "ablation", "paper-authors", "precision")
-    pack_code(console, plans or [config_folder() / f"{name}.yaml" for name in names], to, python, have)
+    plans = plans or [config_folder() / f"{name}.yaml" for name in names]
+    pack_code(console, plans, to or Path("capsbench-pack.tar.xz"), python or "3.12", have)

@@ -141,6 +141,17 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     assert said.code == 0, said.text
     assert "packages: none" in said.out
 
+    shutil.copy(clone / "tiny.yaml", clone / "mine.yaml")
+    for words, sentence in {
+        ("mine.yaml",): "mine.yaml is not in this clone's commit",
+        ("config/kmnist.yaml",): "config/kmnist.yaml is about kmnist; the archive carries MNIST and no other data",
+        ("tiny.yaml", "--results", "scratch"): "--results packs a folder of results alone",
+    }.items():
+        said = place.capsbench("pack", *words)
+        assert said.code == 2
+        assert sentence in said.err
+    assert not list(clone.glob("*.tar.*"))
+
     (clone / "capsbench" / "errors.py").open("a").write("# edited\n")
     said = place.capsbench(*command)
     assert said.code == 2
