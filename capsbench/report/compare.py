@@ -99,7 +99,8 @@ def _change(key: Key, a: _Cell | None, b: _Cell | None) -> Change:
     estimate = difference(list(b.values.values()), list(a.values.values()))
     moved = (second.mean or 0.0) - (first.mean or 0.0)
     if estimate is None:
-        return Change(*key, unit, first, second, "too few seeds", difference=moved)
+        why = "" if min(first.n, second.n) < 2 else "those of a side agree, which is no spread to judge by"
+        return Change(*key, unit, first, second, "too few seeds", why, moved)
     low, high = estimate.interval()
     return Change(*key, unit, first, second, "within noise", "", moved, low, high, estimate.p())
 

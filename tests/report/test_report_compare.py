@@ -77,6 +77,14 @@ def test_one_seed_decides_nothing(folder: Path, other: Path) -> None:
     assert change.difference is not None
 
 
+def test_seeds_that_agree_decide_nothing(folder: Path, other: Path) -> None:
+    score(folder, "cnn", [2.0, 2.0, 2.0])
+    score(other, "cnn", [2.1, 2.1, 2.1])
+    change = of(folder, other, "cnn")
+    assert (change.found, change.p, change.b.n) == ("too few seeds", None, 3)
+    assert "no spread to judge by" in change.why
+
+
 def test_other_data_are_not_compared(folder: Path, other: Path) -> None:
     score(other, "cnn", [2.0, 2.0, 2.0], images=500)
     change = of(folder, other, "cnn")

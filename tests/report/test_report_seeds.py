@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from judging import claim, measure, one, results_of
+
 from capsbench.report.statistics import difference, exact, one_sample, paired, summarise
 
 
@@ -20,3 +24,21 @@ def test_a_count_has_no_interval_and_is_certain() -> None:
     count = exact(5.0)
     assert count.interval() == (5.0, 5.0)
     assert (count.p_equivalent(6.0), count.p_equivalent(4.0)) == (0.0, 1.0)
+
+
+def test_seeds_that_agree_leave_a_claim_undecided(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=2)
+    for seed in range(2):
+        measure(folder, "mnist", "capsnet-r3-recon", seed, "test", error=9.0)
+    judgement = one(folder, claim("value"))
+    assert judgement.verdict == "undecided"
+    assert judgement.why == "The seeds agree to the last digit, which is no spread to judge by: more seeds are needed."
+
+
+def test_one_run_has_the_number_of_parameters(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=1)
+    said = claim("value", metric="parameters", condition=None, expected=120_000, delta=5_000)
+    judgement = one(folder, said)
+    assert judgement.verdict == "reproduced"
+    assert judgement.why == "Ours, 123,456 parameters, lies inside the claimed 120,000 ± 5,000 parameters."
+    assert one(folder, said | {"delta": 1_000}).verdict == "not reproduced"
