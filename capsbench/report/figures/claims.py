@@ -60,6 +60,7 @@ def _families(judged: Judged) -> dict[tuple[str, str], list[Judgement]]:
 
 def _panel(axes: Axes, found: list[Judgement]) -> None:
     """One family: a line a claim, from above."""
+    axes.use_sticky_edges = False  # of bars: marks at the panel's edge would be cut
     if any(judgement.claim.kind != "value" for judgement in found):
         axes.axvline(0, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
     for y, judgement in enumerate(found):
