@@ -49,8 +49,10 @@ def _kind(spec: Spec) -> list[str]:
             kinds = [f"a CNN: {_row(spec.channels)} channels of {_row(spec.kernels)} kernels"]
             kinds += ["no padding"] if spec.padding == "valid" else []
             kinds += ["max-pooling"] if max(spec.pools, default=1) > 1 else []
+            kinds += [f"strides {_row(spec.strides)}"] if spec.strides else []
             kinds += ["global average"] if spec.head == "average" else []
-            return kinds + ([f"dense {_row(spec.dense)}"] if spec.dense else [])
+            kinds += [f"dense {_row(spec.dense)}"] if spec.dense else []
+            return kinds + _vectors(spec)
         case ResNetSpec():
             return [f"a residual CNN: {_row(spec.channels)} channels, {spec.blocks} blocks each, global average"]
         case EmCapsNetSpec():
@@ -61,8 +63,14 @@ def _kind(spec: Spec) -> list[str]:
         case TwoDigitSpec(head="capsules"):
             return ["a small trunk", f"capsules, W shared by all, {spec.routing} routing, squash {spec.squash}"]
         case TwoDigitSpec():
-            return ["a small trunk", f"{spec.pooling} pooling", f"dense {_row(spec.dense)}" if spec.dense else "linear"]
+            dense = f"dense {_row(spec.dense)}" if spec.dense else "linear"
+            return ["a small trunk", f"{spec.pooling} pooling", dense, *_vectors(spec)]
     return [f"a {type(spec).__name__}"]
+
+
+def _vectors(spec: CnnSpec | TwoDigitSpec) -> list[str]:
+    """How classes are scored, where it is not by a number each."""
+    return [f"scores are lengths of {spec.dim}-D vectors"] if spec.scores == "length" else []
 
 
 def _row(values: list[int]) -> str:

@@ -132,6 +132,9 @@ def _routing_and_loss(spec: CapsNetSpec | TwoDigitSpec) -> None:
             f"routing inverted-attention scores with logits, for its capsules are all of one length: "
             f"loss must be cross-entropy or sigmoid-cross-entropy, not {spec.loss}"
         )
+    scores_are_lengths = spec.routing != "inverted-attention" and not is_custom(spec.routing)
+    if "cross-entropy" in spec.loss and scores_are_lengths and getattr(spec, "head", "capsules") == "capsules":
+        raise ValueError(f"routing {spec.routing} scores with lengths in [0, 1), and loss {spec.loss} takes logits")
     if spec.loss == "nll" and spec.routing != "self-routing" and not is_custom(spec.routing):
         raise ValueError(f"loss nll takes scores that sum to 1, which self-routing gives and {spec.routing} does not")
 

@@ -140,7 +140,9 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
     sentences += conditions_in_words(results, task)
     sentences += pairs_drawn(results) if task == "multimnist" else []
-    sentences.append("Mean over seeds ± half the width of Student's t 95 % interval; one seed, or seeds that agree, have none.")
+    sentences.append(
+        "Mean over seeds ± half the width of Student's t 95 % interval; seeds that agree have none, nor has one."
+    )
     left_out = left_out_words(results, task)
     if left_out:
         sentences.append(f"Left out of the means, named in the report: {left_out}.")

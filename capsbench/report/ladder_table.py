@@ -25,7 +25,8 @@ OWN_TRUNK = (
 WORDS = [
     "What buys the gain: each rung has what the rung before it has, and one component more.",
     "What changed is read off the resolved configs; a rung that changes more than one factor says so, and a new model "
-    "brings its own layers.",
+    "brings its own layers (a CNN's trunk keeps the ReLU after the second convolution, where CapsNet has none; where "
+    "scores are lengths of vectors, the decoder reads those, after the dropout).",
     f"Gain: the rung's mean less the one's before, with its {INTERVALS}rungs.",
     "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions; routing's "
     "sums are elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",

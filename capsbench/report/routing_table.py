@@ -86,7 +86,9 @@ def routing_table(results: Results) -> ExtraTable | None:
     columns += [Column("n", "count"), Column("failed", "count")]
     wide = [_wide(results, variant, [r for r in rows if r.cell.variant == variant], shown) for variant in variants]
     caption = ["Routing under the microscope.", *WORDS, *caption_words(results, variants)]
-    caption.append("Mean over seeds ± half the width of Student's t 95 % interval; one seed, or seeds that agree, have none.")
+    caption.append(
+        "Mean over seeds ± half the width of Student's t 95 % interval; seeds that agree have none, nor has one."
+    )
     return ExtraTable("routing", WideTable("routing", columns, wide, caption), csv_frame(rows))
 
 

@@ -28,7 +28,9 @@ def em_vector(
     Source: Peer, Stabinger and Rodriguez-Sanchez, after Hinton, Sabour and Frosst 2018.
 
     votes [B, I, J, D], children [B, I, d]; activations a_i = |u_i|. Poses are a_j mu_j/|mu_j| of
-    `em.expectation_maximisation`, scores a_j. `beta_a`, `beta_u` [J]. Raises RoutingError without children.
+    `em.expectation_maximisation`, scores a_j. `beta_a`, `beta_u` [J]. `beta_a` counts under a lambda of at most 0.0014,
+    and Adam moves it by some 10 in a whole training, 0.01 of log-odds: in effect it stays what it is set to (matrix
+    capsules learn it in thousands, models/em_capsnet.py). Raises RoutingError without children.
     """
     if children is None:
         raise RoutingError("the length of a lower capsule is its activation: give children=[B, I, d].")

@@ -27,7 +27,7 @@ def inverted_attention(
 
     Source: Tsai, Srivastava, Goh and Salakhutdinov 2020.
 
-    First pass: couplings 1/J, v_j = LN(mean over i of u_hat_ij); every further one: c = softmax over the outputs of
+    First pass: couplings 1/J, v_j = LN(sum_i u_hat_ij / J); every further one: c = softmax over the outputs of
     <u_hat_ij, v_j> / sqrt(D), v_j = LN(sum_i c_ij u_hat_ij). `gain`, `shift` [D] are LN's (one and zero without them;
     epsilon 1e-5). LN fixes the length, so it says nothing about the class: scores_j = <v_j, head> with `head` [D]
     shared by the outputs, for cross entropy. The published head has a bias too; shared by all outputs, it cancels in
@@ -37,7 +37,8 @@ def inverted_attention(
     batch, outputs, dim, inputs = u_hat.shape
     b = u_hat.new_zeros(1).expand(batch, outputs, inputs)  # [B, J, I]
     c = u_hat.new_full((1,), 1 / outputs).expand(batch, outputs, inputs)
-    v = F.layer_norm(u_hat.mean(-1), (dim,), gain, shift)  # [B, J, D]; as of the sum weighted by 1/J
+    # a mean over i would be LN's epsilon away from this: its variance is (I/J)^2 times smaller
+    v = F.layer_norm(u_hat.sum(-1) / outputs, (dim,), gain, shift)  # [B, J, D]
     passes: list[Pass] = []
     if trace:
         record(passes, b, c, v)

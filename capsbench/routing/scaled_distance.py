@@ -33,6 +33,7 @@ def scaled_distance(
     v_j = squash(s_j); d_ij = |v_j - u_hat_ij|; b_ij = t d_ij with t = (ln(0.9 (J-1)) - ln 0.1) / (d_p - d_o),
     d_p = 0.5 d_o, and d_o the mean of d_ij over i and j within one image (the published code takes it over the batch
     as well, which makes an image's result depend on its neighbours). A single output leaves nothing to decide: t = 0.
+    `bias` [J, D] begins at 0, that code's at 0.1.
     """
     u_hat = inputs_last(votes)  # [B, J, D, I]
     outputs = u_hat.shape[1]

@@ -214,7 +214,7 @@ def layer_norm(x: Array, gain: Array | None, shift: Array | None) -> Array:
 def inverted_attention(u, child, iterations=2, *, gain=None, shift=None, head=None):
     inputs, outputs, dim = u.shape
     c = np.full((inputs, outputs), 1 / outputs)
-    v = np.stack([layer_norm(u[:, j].mean(0), gain, shift) for j in range(outputs)])
+    v = np.stack([layer_norm(u[:, j].sum(0) / outputs, gain, shift) for j in range(outputs)])
     for _ in range(iterations - 1):
         c = couplings_of(np.einsum("ijd,jd->ij", u, v) / math.sqrt(dim), "softmax")
         v = np.stack([layer_norm(row, gain, shift) for row in weighted(c, u, None)])
