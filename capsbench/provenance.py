@@ -165,6 +165,11 @@ def tree(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files) if path.suffix != ".pyc"}
 
 
+def is_packed() -> bool:
+    """Whether this clone was unpacked from an archive of `capsbench pack`."""
+    return _packed() is not None
+
+
 def _packed() -> dict[str, Any] | None:
     """The state that `capsbench pack` wrote beside the package, dirty where a file is no more as it was packed."""
     try:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rich.console import Console
+
 from capsbench.data.affnist_place import FOLDER, files_digest, official_path
 from capsbench.data.source import DataSource, cache_folder
 from capsbench.errors import DataError
-from capsbench.plan import House
+from capsbench.plan import Cell, House
+from capsbench.provenance import is_packed
+
+
+def say_affnist(console: Console, house: House, source: DataSource, cells: Iterable[Cell]) -> None:
+    """Print which affNIST is used where `cells` have the task: before training, since it is part of a run's digest."""
+    if any(cell.task == "affnist" for cell in cells):
+        console.print(find_affnist(house, source), markup=False)
 
 
 def find_affnist(house: House, source: DataSource) -> str:
     """Look for the official files, download them if the plan says `download_official`, and say what will be used.
 
-    Official files are read once, with the test digits of `source`: what is said of them holds when they are needed.
+    A pack (`capsbench pack`) downloads none: it is for machines without a network. Official files are read once, with
+    the test digits of `source`: what is said of them holds when they are needed.
 
     Raises:
         DataError: they are damaged, changed, or not what the plan asks for. ResourceError: the download cannot be
@@ -23,7 +35,9 @@ def find_affnist(house: House, source: DataSource) -> str:
         return f"affNIST: affnist-synth, made of {house.dataset}."
     path = official_path(house.plan.data_folder)
     reason = "no official files were found, and the plan does not say download_official"
-    if path is None and options.download_official:
+    if path is None and options.download_official and is_packed():
+        reason = "a pack carries no other, and downloads none"
+    elif path is None and options.download_official:
         from capsbench.data.affnist_source import download_affnist
 
         try:

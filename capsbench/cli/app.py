@@ -135,10 +135,13 @@ def train(
     done: Done = None,
 ) -> None:
     """Train a plan's runs; those that are done are left alone, those that were stopped go on."""
+    from capsbench.cli.affnist import say_affnist
     from capsbench.cli.stages import train_cells
 
     house, source = open_plan(console, path)
     cells = _chosen(house, task, variant, seed)
+    if done is None:  # else a job of Snakemake's, whose job `data` has found it
+        say_affnist(console, house, source, cells)
     train_cells(console, house, source, cells, seed, device, threads, tensorboard, done, evaluate)
 
 

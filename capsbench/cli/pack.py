@@ -71,6 +71,10 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     if state["commit"] is None or state["dirty"]:
         raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
     inside = [_inside(plan) for plan in plans]
+    if any(House.load(plan).plan.tasks.affnist is not None for plan in plans):
+        console.print(
+            "affNIST: the archive carries none, so there it is affnist-synth, as it must be here for such runs."
+        )
     source = find_source("mnist")
     verify(source)
     with tempfile.TemporaryDirectory() as name:

@@ -12,6 +12,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli.affnist import say_affnist
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
@@ -94,6 +95,8 @@ def work(
         house.folder.mkdir(parents=True, exist_ok=True)
         write_json(house.folder / "plan.json", described(house, dataset_record(source)))
     chosen = zip(houses, cells, strict=True)
+    for (house, source), its in zip(houses, cells, strict=True):
+        say_affnist(console, house, source, its)
     left = [(*house, cell, seed) for house, its in chosen for cell in its for seed in cell.seeds]
     left = [run for run in left if not _is_finished(*run)]
     passed_over = 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from capsbench.report.captions import SYNTHETIC, listing, reductions_of, seeds_of, span
+from capsbench.report.captions import SYNTHETIC, listing, reductions_of, span
 from capsbench.report.results import Results, Run
 
 
@@ -40,11 +41,13 @@ def differences(results: Results, task: str) -> list[Difference]:
     if not runs:
         return []
     precisions = _resolved(runs, "precision")
-    seeds = len(seeds_of(results, task))
+    trials = Counter(run.key.variant for run in runs).values()
+    few = task in TRIALS and min(trials) < 3
+    is_other = (task == "mnist" and not _is_full(runs)) or (task == "two_digit" and not _has_the_source_s_epochs(runs))
     found = [
         Difference("data", *_data(results, task)),
-        Difference("trials a row", TRIALS.get(task, "not given"), f"{seeds} seeds", task in TRIALS and seeds < 3),
-        Difference("training", STEPS.get(task, "not given"), _training(runs), task == "mnist" and not _is_full(runs)),
+        Difference("trials a row", TRIALS.get(task, "not given"), f"{span(trials)} finished", few),
+        Difference("training", STEPS.get(task, "not given"), _training(runs), is_other),
         Difference("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
         Difference("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
     ]
@@ -54,11 +57,31 @@ def differences(results: Results, task: str) -> list[Difference]:
         found.append(
             Difference("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
         )
+    if task == "two_digit":
+        found += _from_the_source(runs)
     if task == "multimnist":
         placement = listing(sorted({str(run.manifest.config.get("task", {}).get("placement")) for run in runs}))
         found.append(Difference("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
     reductions = reductions_of(results, task)
     return found + ([Difference("all reductions", "none", "; ".join(reductions), True)] if reductions else [])
+
+
+def _from_the_source(runs: list[Run]) -> list[Difference]:
+    """Where the two-digit transfer parts from Su 2018, whose program is written in Keras."""
+    epochs = {(run.manifest.config.get("task") or {}).get("last_epochs") for run in runs}
+    mean = f"the mean over the ends of the last {span(epochs)} epochs; that of the final weights stands beside it"
+    loss = "its sum over the classes; TensorFlow's 1e-8"
+    return [
+        Difference("the figure", "of the final weights", mean, epochs != {1}),
+        Difference("loss; Adam's epsilon", "its mean over the classes; Keras' 1e-7", loss, True),
+    ]
+
+
+def _has_the_source_s_epochs(runs: list[Run]) -> bool:
+    def epochs(run: Run) -> int:
+        return 10 if (run.manifest.config.get("variant") or {}).get("head") == "capsules" else 20
+
+    return all(_setting(run, "epochs") == epochs(run) for run in runs)
 
 
 def _data(results: Results, task: str) -> tuple[str, str, bool]:
@@ -73,6 +96,8 @@ def _training(runs: list[Run]) -> str:
     batches = span(_setting(run, "batch") for run in runs)
     rates = listing(sorted({f"{rate:g}" for run in runs if (rate := _setting(run, "rate")) is not None}))
     words = f"{span(run.manifest.steps for run in runs)} steps of {batches}"
+    epochs = sorted({float(found) for run in runs if (found := _setting(run, "epochs")) is not None})
+    words += f" ({listing(f'{n:g}' for n in epochs)} epochs)" if epochs else ""
     return words + (f", first rate {rates}" if rates else "")
 
 

@@ -189,7 +189,7 @@ def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None
     mnist = {row.what: row for row in differences(results, "mnist")}
     assert (mnist["training"].here, mnist["training"].differs) == ("960 steps of 128", True)
     assert (mnist["test set"].here, mnist["test set"].differs) == ("10,000 images", False)
-    assert (mnist["trials a row"].here, mnist["trials a row"].differs) == ("3 seeds", False)
+    assert (mnist["trials a row"].here, mnist["trials a row"].differs) == ("3 finished", False)
     assert mnist["all reductions"].here == "width 1/8; 3 of 5 seeds"
     affnist = {row.what: row for row in differences(results, "affnist")}
     assert affnist["data"].differs
@@ -197,6 +197,9 @@ def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None
     assert {task: row.paper for task, row in trials.items()} == {
         "mnist": "3", "affnist": "not given", "multimnist": "3", "two_digit": "not given",
     }  # fmt: skip
+    two_digit = {row.what: row for row in differences(results, "two_digit")}
+    assert two_digit["loss; Adam's epsilon"].differs
+    assert two_digit["the figure"].paper == "of the final weights"
     assert affnist["matched at"].here == "95.00 % of digits held out of training"
     shutil.rmtree(folder / "runs" / "mnist")
     assert differences(collect(folder), "mnist") == []

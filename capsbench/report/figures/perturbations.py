@@ -10,14 +10,23 @@ from capsbench.report.figures.mosaic import headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
 from capsbench.report.published import Published
 from capsbench.report.readers import read_arrays, scored
-from capsbench.report.results import Results
+from capsbench.report.results import Results, Run
 
 DIGITS = 3
 
 
+def _has_capsules(run: Run) -> bool:
+    """Whether the vectors are of capsules: those that a CNN's decoder reads are of no length in particular."""
+    return "caps" in str((run.manifest.config.get("variant") or {}).get("model"))
+
+
 def draw(results: Results, published: Published) -> Drawing:
     """Rows are the dimensions of the winning capsule, columns the offsets added to one of them before decoding."""
-    runs = [run for run in scored(results, "mnist", "test") if (run.folder / "test" / "perturbations.npz").exists()]
+    runs = [
+        run
+        for run in scored(results, "mnist", "test")
+        if (run.folder / "test" / "perturbations.npz").exists() and _has_capsules(run)
+    ]
     found = None
     while runs and found is None:
         run = headline_run(runs)
