@@ -70,11 +70,10 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     state = git_state()
     if state["commit"] is None or state["dirty"]:
         raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
-    inside = [_inside(plan) for plan in plans]
-    if any(House.load(plan).plan.tasks.affnist is not None for plan in plans):
-        console.print(
-            "affNIST: the archive carries none, so there it is affnist-synth, as it must be here for such runs."
-        )
+    houses = [House.load(plan) for plan in plans]
+    inside = [_inside(house) for house in houses]
+    if any(house.plan.tasks.affnist is not None for house in houses):
+        console.print("affNIST: the archive carries none; runs there are measured on affnist-synth (docs/gpu-run.md).")
     source = find_source("mnist")
     verify(source)
     with tempfile.TemporaryDirectory() as name:
@@ -196,16 +195,15 @@ def _fetch(names: list[str], site: Path, python: str) -> None:
         shutil.rmtree(tests, ignore_errors=True)  # a third of some packages
 
 
-def _inside(plan: Path) -> str:
+def _inside(house: House) -> str:
     """The plan's path in the clone; it and the routings beside it are in the commit, and its data are MNIST."""
-    house = House.load(plan)
     if house.plan.dataset != "mnist":
-        raise CapsbenchError(f"{plan} is about {house.plan.dataset}; the archive carries MNIST and no other data.")
+        raise CapsbenchError(f"{house.path} is about {house.plan.dataset}; the archive carries MNIST alone.")
     routings = {routing for cell in house.cells if is_custom(routing := str(getattr(cell.spec, "routing", "")))}
-    files = [file for routing in sorted(routings) for file in custom_files(routing, plan.parent).values()]
+    files = [file for routing in sorted(routings) for file in custom_files(routing, house.path.parent).values()]
     for file in files:
         _of_the_commit(file)
-    return _of_the_commit(plan)
+    return _of_the_commit(house.path)
 
 
 def _of_the_commit(file: Path) -> str:

@@ -40,8 +40,7 @@ def certainly_best(results: Results, task: str) -> set[Cell]:
 
 def is_control(results: Results, task: str, variant: str) -> bool:
     """Whether a variant was trained on the pairs that it is tested on: a positive control."""
-    specs = [run.manifest.config.get("variant") or {} for run in results.done(task, variant)]
-    return any(spec.get("train_on") == "pairs" for spec in specs)
+    return any(run.spec.get("train_on") == "pairs" for run in results.done(task, variant))
 
 
 def _is_lost(results: Results, task: str, variant: str, condition: str) -> bool:

@@ -65,11 +65,8 @@ def experiments(results: Results, published: Published, judged: Judged | None) -
 
 def is_baseline(results: Results, task: str, variant: str) -> bool:
     """Whether a variant is a CNN that was trained like the capsules: no capsules, no positive control."""
-    for run in results.done(task, variant):
-        spec = run.manifest.config.get("variant") or {}
-        capsules = "caps" in str(spec.get("model")) or spec.get("head") == "capsules"
-        return not capsules and not is_control(results, task, variant)
-    return False
+    runs = results.done(task, variant)
+    return bool(runs) and not runs[0].has_capsules and not is_control(results, task, variant)
 
 
 def _experiment(results: Results, task: str, published: Published, judged: Judged | None) -> Experiment:

@@ -79,7 +79,7 @@ def _from_the_source(runs: list[Run]) -> list[Difference]:
 
 def _has_the_source_s_epochs(runs: list[Run]) -> bool:
     def epochs(run: Run) -> int:
-        return 10 if (run.manifest.config.get("variant") or {}).get("head") == "capsules" else 20
+        return 10 if run.has_capsules else 20
 
     return all(_setting(run, "epochs") == epochs(run) for run in runs)
 

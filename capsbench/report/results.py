@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -64,6 +64,16 @@ class Run:
     manifest: Manifest
     metrics: dict[str, Metrics] = field(default_factory=dict)
     apart: dict[str, Metrics] = field(default_factory=dict)  # of the conditions APART
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The variant as it was trained, from the manifest's config; empty where that has none."""
+        return self.manifest.config.get("variant") or {}
+
+    @property
+    def has_capsules(self) -> bool:
+        """Whether classes are capsules, as vectors that a CNN's decoder reads are not."""
+        return "caps" in str(self.spec.get("model")) or self.spec.get("head") == "capsules"
 
 
 @dataclass

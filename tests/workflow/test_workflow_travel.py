@@ -144,7 +144,7 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     shutil.copy(clone / "tiny.yaml", clone / "mine.yaml")
     for words, sentence in {
         ("mine.yaml",): "mine.yaml is not in this clone's commit",
-        ("config/kmnist.yaml",): "config/kmnist.yaml is about kmnist; the archive carries MNIST and no other data",
+        ("config/kmnist.yaml",): "config/kmnist.yaml is about kmnist; the archive carries MNIST alone",
         ("tiny.yaml", "--results", "scratch"): "--results packs a folder of results alone",
     }.items():
         said = place.capsbench("pack", *words)

@@ -10,14 +10,9 @@ from capsbench.report.figures.mosaic import headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
 from capsbench.report.published import Published
 from capsbench.report.readers import read_arrays, scored
-from capsbench.report.results import Results, Run
+from capsbench.report.results import Results
 
 DIGITS = 3
-
-
-def _has_capsules(run: Run) -> bool:
-    """Whether the vectors are of capsules: those that a CNN's decoder reads are of no length in particular."""
-    return "caps" in str((run.manifest.config.get("variant") or {}).get("model"))
 
 
 def draw(results: Results, published: Published) -> Drawing:
@@ -25,7 +20,7 @@ def draw(results: Results, published: Published) -> Drawing:
     runs = [
         run
         for run in scored(results, "mnist", "test")
-        if (run.folder / "test" / "perturbations.npz").exists() and _has_capsules(run)
+        if (run.folder / "test" / "perturbations.npz").exists() and run.has_capsules
     ]
     found = None
     while runs and found is None:
