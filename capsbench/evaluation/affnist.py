@@ -17,7 +17,7 @@ from capsbench.data.raw import BADGES
 from capsbench.data.source import DIGITS, DIGITS_BADGE
 from capsbench.data.testing import at_most
 from capsbench.evaluation.condition import Condition
-from capsbench.evaluation.curve import NotMatchedError, read_curve, read_off
+from capsbench.evaluation.curve import Array, NotMatchedError, read_curve, read_off
 from capsbench.evaluation.pictures import has_decoder, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
@@ -53,11 +53,30 @@ def _matched(trained: Trained, options: AffnistTask, images: int, dataset: dict[
     curve = read_curve(trained.folder, ["held_out_accuracy", "affnist_accuracy"])
     held_out, measured = (curve[name].to_numpy() for name in ("held_out_accuracy", "affnist_accuracy"))
     try:
-        value = read_off(held_out, measured, options.matched_at)
+        value = _held(held_out, measured, options.matched_at)
     except NotMatchedError as reason:
         return Condition("matched", images, {}, status="not matched", reason=str(reason), dataset=dataset)
     metrics = {"accuracy": (100 * value, "%"), "held_out_accuracy": (100 * options.matched_at, "%")}
     return Condition("matched", images, metrics, dataset=dataset)
+
+
+def _held(held_out: Array, measured: Array, level: float) -> float:
+    """`read_off`, of a level that held-out accuracy had got to before its last evaluation; both [n].
+
+    An evaluation that jitters upwards is pooled with those that fall back after it, and nothing comes after the last.
+
+    Raises NotMatchedError as `read_off` does, and where the last evaluation alone gets to the level.
+    """
+    value = read_off(held_out, measured, level)
+    if len(held_out) > 1:
+        try:
+            read_off(held_out[:-1], measured[:-1], level)
+        except NotMatchedError:
+            raise NotMatchedError(
+                f"held-out accuracy got to {level:.2%} at its last evaluation alone, for all that is known by chance: "
+                "train longer"
+            ) from None
+    return value
 
 
 def _converged(trained: Trained, options: AffnistTask, test: ImageSet, dataset: dict[str, str]) -> Condition:

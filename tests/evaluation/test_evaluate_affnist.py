@@ -32,7 +32,7 @@ def _no_official_files(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = [(10, 0.90, 0.60), (20, 0.94, 0.70), (30, 0.98, 0.78)]
+    rows = [(10, 0.90, 0.60), (20, 0.94, 0.70), (30, 0.98, 0.78), (40, 0.99, 0.79)]
     frame = pd.DataFrame(rows, columns=["step", "held_out_accuracy", "affnist_accuracy"])
     frame.to_csv(tmp_path / "curve.csv", index=False)
     return tmp_path
@@ -64,8 +64,14 @@ def test_a_run_that_never_gets_there_is_not_matched_and_says_why(folder) -> None
     found = of(trained("affnist", Reader(), DIGITS, folder, **OPTIONS | {"matched_at": 0.9922}))
     matched = found["matched"]
     assert (matched.status, matched.metrics, matched.images) == ("not matched", {}, 70)
-    assert "reached 98.00% and not 99.22%" in str(matched.reason)
+    assert "reached 99.00% and not 99.22%" in str(matched.reason)
     assert found["converged"].status == "done"
+
+
+def test_a_last_evaluation_that_may_have_jittered_upwards_matches_nothing(folder) -> None:
+    matched = of(trained("affnist", Reader(), DIGITS, folder, **OPTIONS | {"matched_at": 0.985}))["matched"]
+    assert (matched.status, matched.metrics) == ("not matched", {})
+    assert "got to 98.50% at its last evaluation alone" in str(matched.reason)
 
 
 @pytest.mark.parametrize(("off", "expected"), [(0, 100.0), (1, 0.0)])
