@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -81,6 +82,20 @@ def seeds_of(results: Results, task: str) -> list[int]:
     return sorted({run.seed for run in results.plan.runs if run.task == task})
 
 
+def seeds_words(results: Results, task: str) -> str:
+    """The plan's seeds of a task; where rows have fewer finished runs than that, how many."""
+    seeds = seeds_of(results, task)
+    planned = Counter(run.variant for run in results.plan.runs if run.task == task)
+    done = {variant: len(results.done(task, variant)) for variant in planned}
+    words = f"{'Seed' if len(seeds) == 1 else 'Seeds'}: {listing(seeds)}"
+    if all(done[variant] == planned[variant] for variant in planned):
+        return f"{words}."
+    some = [n for n in done.values() if n]
+    if not some:
+        return f"{words} planned; no run is finished."
+    return f"{words} planned; finished are {span(some)} a row, of {len(some)} of {counted(len(done), 'row')}."
+
+
 def reductions_of(results: Results, task: str) -> list[str]:
     """What a task's runs do with less than the paper's protocol."""
     return results.plan.reductions.get(task, [])
@@ -117,8 +132,7 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
     sentences = [f"Data: {data_words(results, task)}.", f"Budget: {budget_words(results, task)}."]
     reductions = reductions_of(results, task)
     sentences.append(f"Reductions: {'; '.join(reductions) if reductions else 'none'}.")
-    seeds = seeds_of(results, task)
-    sentences.append(f"{'Seed' if len(seeds) == 1 else 'Seeds'}: {listing(seeds)}.")
+    sentences.append(seeds_words(results, task))
     steps = span(run.manifest.steps for run in results.done(task))
     return sentences + ([f"Training steps: {steps}."] if steps else [])
 

@@ -33,6 +33,7 @@ class Bar:
 
     variant: str
     title: str
+    role: str  # as which it stands there
     mean: float
     low: float | None
     high: float | None
@@ -79,7 +80,8 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
     condition = next((name for name in spec.conditions if name in scored), next(iter(spec.conditions), ""))
     of = frame[frame["condition"] == condition]
     found = {str(v): summarise([float(x) for x in group]) for v, group in of.groupby("variant", sort=False)["value"]}
-    best = _strongest({v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}, metric)
+    rivals = {v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}
+    best = _strongest(rivals, metric)
     paper = published.get(Cell(task, ours, condition, metric.name)) if ours else None
     shown = {name: found[name] for name in (ours, best) if name in found}
     start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
@@ -93,10 +95,13 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         s = shown[name]
         low, high = (None if x is None else place(x) for x in (s.low, s.high))
         words = f"{with_interval(s, metric.unit)} {metric.unit}".rstrip()
-        return Bar(name, results.plan.title(name), place(s.mean or 0.0), low, high, words, s.n)
+        capsules = "CapsNet" if name.startswith("capsnet") else "capsules"
+        rival = f"best of {len(rivals)} CNNs" if len(rivals) > 1 else "the only CNN so far"
+        role = capsules if name == ours else rival
+        return Bar(name, results.plan.title(name), role, place(s.mean or 0.0), low, high, words, s.n)
 
     label = f"{metric.label}, {metric.unit}" if metric.unit else metric.label
-    badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
+    badge = str(of["badge"].iloc[0]) if len(of) else "no data scored yet"
     return Experiment(
         task,
         spec.title.replace("{badge}", results.plan.dataset.badge),
@@ -109,7 +114,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         None if paper is None else place(paper.value),
         "no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
         (f"{start:.3g}", f"{end:.3g}"),
-        _verdicts(judged, task, ours, best),
+        _verdicts(results, judged, task, ours, best),
     )
 
 
@@ -139,7 +144,9 @@ def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tup
     return (max(0.0, low), min(100.0, high)) if metric.unit == "%" else (low, high)
 
 
-def _verdicts(judged: Judged | None, task: str, ours: str | None, best: str | None) -> list[tuple[str, str, str]]:
+def _verdicts(
+    results: Results, judged: Judged | None, task: str, ours: str | None, best: str | None
+) -> list[tuple[str, str, str]]:
     """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim."""
     if judged is None:
         return []
@@ -150,6 +157,6 @@ def _verdicts(judged: Judged | None, task: str, ours: str | None, best: str | No
     for claim in judged.claims:
         roles = {cell.variant for cell in claim.cells if cell.task == task}
         if claim.kind == "direction" and ours and best and roles == {ours, best} and len(claim.cells) == 2:
-            said.append(("against CNN", claim.verdict, claim.id))
+            said.append((f"against {results.plan.title(best)}", claim.verdict, claim.id))
             break
     return said

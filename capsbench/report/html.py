@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from capsbench.report.origins import environments, origins
 from capsbench.report.protocol import Difference, differences
 from capsbench.report.published import Published
 from capsbench.report.questions import answers, untested
-from capsbench.report.results import IN_THE_MEANS, KINDS, Results
+from capsbench.report.results import IN_THE_MEANS, KINDS, Problem, Results
 from capsbench.report.strips import Strip, strips
 from capsbench.report.tables import csv_frame, long_table, spec_for
 from capsbench.report.wide import WideTable, decimals, wide_table
@@ -100,7 +100,7 @@ def write_html(
         extras=extra_tables(results),
         figures=[(figure, _embedded(figure.png)) for figure in figures],
         not_drawn=not_drawn,
-        problems=results.problems,
+        problems=_by_cell(results.problems),
         kinds=KINDS,
         origins=origins(results),
         environments=environments(results),
@@ -161,6 +161,22 @@ def _task_view(results: Results, task: str, published: Published) -> TaskView:
         [places[row.variant] for row in table.rows],
         [column.kind for column in table.columns].index("value") if table.rows else 0,
     )
+
+
+def _by_cell(problems: list[Problem]) -> list[tuple[Problem, str]]:
+    """Each problem with the name of what it is about; runs of a cell with one reason, as all that are missing, in one.
+
+    The file is that of the first.
+    """
+    groups: dict[tuple[object, ...], list[Problem]] = {}
+    for found in problems:
+        groups.setdefault((found.kind, found.task, found.variant, found.condition, found.reason), []).append(found)
+    named = []
+    for first, *others in groups.values():
+        seeds = ", ".join(str(found.seed) for found in (first, *others))
+        cell = replace(first, seed=None).name
+        named.append((first, f"{cell} (seeds {seeds})" if others else first.name))
+    return named
 
 
 def _embedded(png: Path) -> str:

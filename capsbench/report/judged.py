@@ -39,6 +39,7 @@ class Shown(_File):
 
     ours: str = ""
     claimed: str = ""
+    value: FiniteFloat | None = None  # ours, to sort by
 
 
 class Claim(_File):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
+from capsbench.report.captions import counted
 from capsbench.report.results import Kind, Problem, Results, Run
 
 Aspect = Callable[[Run], str]
@@ -96,11 +97,11 @@ def _warn(results: Results, runs: list[Run], aspects: dict[str, Aspect], task: s
         if len(groups) < 2:
             continue
         ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
-        words = [f"{ordered[0][0]} in {len(ordered[0][1])}"]
+        words = [f"{counted(len(ordered[0][1]), 'run')} with {ordered[0][0]}"]
         for value, found in ordered[1:]:
             names = [f"{run.key.variant}/seed-{run.key.seed}" for run in found]
             rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            words.append(f"{value} in {len(found)} ({', '.join(names[:4])}{rest})")
+            words.append(f"{counted(len(found), 'run')} with {value} ({', '.join(names[:4])}{rest})")
         file = (ordered[1][1][0].folder / "manifest.json").relative_to(results.folder).as_posix()
         reason = f"runs that stand together differ in {aspect}: {'; '.join(words)}"
         results.problems.append(Problem("mixed", task, variant, None, None, file, reason))

@@ -54,6 +54,7 @@ QUESTIONS = (
     ),
 )
 NO_CELL = "this plan has no such cell"
+NO_RUN = "not trained yet"
 OPPOSITE: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
 HIGHER_IS_BETTER = ("accuracy",)
 
@@ -94,10 +95,15 @@ def untested(judged: Judged) -> list[Untested]:
     for claim in judged.claims:
         if claim.verdict == "not run":
             why = claim.why.rstrip(".")
-            kind = NO_CELL if why.startswith(NO_CELL.removesuffix("such cell")) else why.split(":")[0]
-            kinds.setdefault(kind, Counter())[why] += 1
+            kinds.setdefault(_kind(why), Counter())[why] += 1
     found = [Untested(kind, reasons.total(), reasons.most_common()) for kind, reasons in kinds.items()]
     return sorted(found, key=lambda untested: -untested.count)
+
+
+def _kind(why: str) -> str:
+    if why.startswith(NO_CELL.removesuffix("such cell")):
+        return NO_CELL
+    return NO_RUN if why.startswith("no run of ") else why.split(":")[0]
 
 
 def outcome(claim: Claim, said: Outcome) -> Outcome:

@@ -20,12 +20,12 @@ Kind = Literal[
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
     "not matched": "never reached the accuracy it was to be compared at: a result, counted as not matched",
-    "missing": "the plan names it, but it is not there yet",
     "unreadable": "a file is truncated or not in the format",
     "duplicated": "the same run is there twice",
     "foreign": "made by another plan, config or data set",
     "undefined": "the metric has no value for this run",
     "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
+    "missing": "the plan names it, but it is not there yet",
     "not drawn": "a file that only figures need cannot be read; the means are whole",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out

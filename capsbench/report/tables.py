@@ -79,8 +79,9 @@ SPECS = {
             ("56x28", "28x56"),
             (
                 Metric("top2_accuracy", "top-2 accuracy", "%", better="greater"),
-                Metric("both_above_half_accuracy", "and both above 0.5", "%", better="greater"),
-                Metric("final_exact_above_half_accuracy", "just these above 0.5", "%", better="greater"),
+                Metric("final_top2_accuracy", "top-2, final weights", "%", better="greater"),
+                Metric("both_above_half_accuracy", "both right and above 0.5", "%", better="greater"),
+                Metric("final_exact_above_half_accuracy", "these two alone above 0.5", "%", better="greater"),
             ),
         ),
     )

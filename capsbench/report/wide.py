@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capsbench.report.best import certainly_best, is_control
-from capsbench.report.captions import table_caption
+from capsbench.report.captions import counted, table_caption
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
@@ -99,18 +99,29 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     for row in rows:
         places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
     best = certainly_best(results, task)
+    empty = _without_runs(rows)
     wide = [
         WideRow(
             variant, condition, _entries(found, variant, condition if several else None, spec, columns, results, best)
         )
         for (variant, condition), found in places.items()
+        if variant not in empty
     ]
     caption = table_caption(results, task, published)
+    if empty:
+        titles = "; ".join(results.plan.title(variant) for variant in empty)
+        caption.append(f"{counted(len(empty), 'row')} without a run yet: {titles}.")
     if best:
         caption.append(f"{BOLD} the best of its column, certainly (Welch's t over seeds, Holm over the table).")
         if any(is_control(results, task, variant) for variant, _ in places):
             caption.append("No row that was trained on pairs takes part in that.")
     return WideTable(task, columns, wide, caption)
+
+
+def _without_runs(rows: list[Row]) -> list[str]:
+    """The variants of which nothing is known yet, where something is of others: a table of dashes hides the numbers."""
+    known = {row.cell.variant for row in rows if row.summary.n or row.n_failed}
+    return [variant for variant in dict.fromkeys(row.cell.variant for row in rows) if known and variant not in known]
 
 
 def _entries(

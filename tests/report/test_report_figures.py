@@ -51,7 +51,7 @@ def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path, publ
     for path in (folder / "runs" / "two_digit").glob("*/*/manifest.json"):
         toy.change_json(path, config={"task": {"last_epochs": 5}})
     caption = draw("two_digit_accuracy", collect(folder), published).caption
-    assert "means over the ends of the last 5 epochs; just these above 0.5: of the final weights" in caption
+    assert "means over the ends of the last 5 epochs; the others: of the final weights" in caption
     assert "means over the ends of the last epochs" in " ".join(published.notes["two_digit"].split())
 
 
@@ -272,7 +272,7 @@ def test_failed_runs_are_not_drawn(folder: Path, published: Published) -> None:
         toy.fail(folder, "two_digit", "two-digit-kmeans", seed)
     figure = draw("two_digit_curves", collect(folder), published).figure
     words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert words == ["two-digit-average-mlp", "two-digit-uniform"]
+    assert words == ["two-digit-average-mlp, n=3", "two-digit-uniform, n=3"]
     shutil.rmtree(folder / "runs" / "two_digit")
     with pytest.raises(NotDrawnError):
         draw("two_digit_curves", collect(folder), published)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,12 @@ def test_a_copy_that_calls_itself_another_seed_is_known_by_its_weights(folder: P
 @pytest.mark.parametrize(
     ("changes", "words", "variant"),
     [
-        ({"versions": {"torch": "2.12.0"}}, "torch: 2.11.0 in 14; 2.12.0 in 1 (cnn/seed-1)", None),
-        ({"machine": {"processor": "Arm"}}, "processor: AMD EPYC in 14; Arm in 1 (cnn/seed-1)", None),
-        ({"resolved": {"device": "cuda:0"}}, "device: cpu in 14; cuda in 1 (cnn/seed-1)", None),
-        ({"resolved": {"precision": "bf16"}}, "precision: float32 in 2; bf16 in 1 (cnn/seed-1)", "cnn"),
-        ({"resolved": {"threads": 8}}, "threads: 1 in 2; 8 in 1 (cnn/seed-1)", "cnn"),
-        ({"digests": {"training_source": "0" * 64}}, "training source: cccccccccc in 2; 0000000000 in 1", "cnn"),
+        ({"versions": {"torch": "2.12.0"}}, "torch: 14 runs with 2.11.0; 1 run with 2.12.0 (cnn/seed-1)", None),
+        ({"machine": {"processor": "Arm"}}, "processor: 14 runs with AMD EPYC; 1 run with Arm (cnn/seed-1)", None),
+        ({"resolved": {"device": "cuda:0"}}, "device: 14 runs with cpu; 1 run with cuda (cnn/seed-1)", None),
+        ({"resolved": {"precision": "bf16"}}, "precision: 2 runs with float32; 1 run with bf16 (cnn/seed-1)", "cnn"),
+        ({"resolved": {"threads": 8}}, "threads: 2 runs with 1; 1 run with 8 (cnn/seed-1)", "cnn"),
+        ({"digests": {"training_source": "0" * 64}}, "source: 2 runs with cccccccccc; 1 run with 0000000000", "cnn"),
     ],
 )
 def test_other_versions_and_devices_are_averaged_and_warned_of(
@@ -118,7 +119,7 @@ def test_every_kind_of_bad_run_is_named_on_the_page_under_the_table_and_on_the_t
         assert problem.reason in said.output
     assert seeds(results, "cnn") == [0]
     caption = (folder / "tables" / "mnist.md").read_text()
-    assert "1 missing, 1 unreadable, 1 duplicated and 1 foreign" in caption
+    assert "1 unreadable, 1 duplicated, 1 foreign and 1 missing" in caption
 
 
 @pytest.mark.slow
@@ -130,3 +131,10 @@ def test_a_mixture_is_named_on_the_page_and_counts_as_no_run_left_out(folder: Pa
     assert "The means hold 1 mixture of versions, devices or settings" in page
     assert "<span>mixed</span>1<" in page
     assert "<span>missing or left out</span>" not in page
+
+
+def test_runs_of_a_cell_that_are_missing_are_one_line_of_the_page(folder: Path) -> None:
+    for seed in (0, 2):
+        shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", seed))
+    page = build_report(folder).html.read_text()
+    assert page.count("<td><code>mnist/cnn") == page.count("<code>mnist/cnn (seeds 0, 2)</code>") == 1

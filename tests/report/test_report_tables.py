@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from capsbench.report import Report, build_report
 from capsbench.report.captions import is_comparable, table_caption
 from capsbench.report.collect import collect
 from capsbench.report.published import Published
-from capsbench.report.tables import csv_frame, long_table
+from capsbench.report.tables import SPECS, csv_frame, long_table
 from capsbench.report.wide import wide_table
 
 COLUMNS = "task,dataset,variant,condition,metric,unit,n,n_failed,mean,sd,ci_low,ci_high,paper"
@@ -80,11 +81,27 @@ def test_truncated_and_missing_runs_are_not_called_failed(spoiled: tuple[Path, R
 def test_a_variant_whose_runs_all_failed_keeps_its_rows(spoiled: tuple[Path, Report]) -> None:
     frame = pd.read_csv(spoiled[0] / "tables" / "two_digit.csv")
     rows = frame[frame["variant"] == "two-digit-uniform"]
-    assert list(rows["condition"]) == ["56x28"] * 3 + ["28x56"] * 3
-    assert set(rows["metric"]) == {"top2_accuracy", "both_above_half_accuracy", "final_exact_above_half_accuracy"}
+    assert list(rows["condition"]) == ["56x28"] * 4 + ["28x56"] * 4
+    assert set(rows["metric"]) == {metric.name for metric in SPECS["two_digit"].main}
     assert set(rows["n"]) == {0}
     assert set(rows["n_failed"]) == {3}
     assert rows[["mean", "sd", "ci_low", "ci_high"]].isna().all(axis=None)
+
+
+def test_a_row_without_a_run_is_named_under_the_table_and_has_no_line_of_dashes(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "some", tasks={"mnist": ["cnn", "capsnet-r1", "capsnet-r3"]})
+    for variant in ("cnn", "capsnet-r3"):
+        shutil.rmtree(folder / "runs" / "mnist" / variant)
+    toy.fail(folder, "mnist", "capsnet-r1", 0)
+    build_report(folder)
+    text = (folder / "tables" / "mnist.md").read_text()
+    assert "2 rows without a run yet: CNN (Table 1); CapsNet r=3." in text
+    assert "finished are 2 a row, of 1 of 3 rows." in text
+    assert [line.split(" ·")[0] for line in text.splitlines() if line.startswith("| C")] == ["| CapsNet r=1"]
+    assert set(pd.read_csv(folder / "tables" / "mnist.csv")["variant"]) == {"cnn", "capsnet-r1", "capsnet-r3"}
+    shutil.rmtree(folder / "runs")
+    build_report(folder)
+    assert (folder / "tables" / "mnist.md").read_text().count("| – |") == 3  # nothing is known of any: all are shown
 
 
 def test_rows_are_in_the_plans_order(tmp_path: Path) -> None:

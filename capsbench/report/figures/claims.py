@@ -7,12 +7,15 @@ import textwrap
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from capsbench.plan.claims import PARAMETERS
 from capsbench.report.captions import budget_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy
 from capsbench.report.published import Published
 from capsbench.report.results import Results
+from capsbench.report.tables import spec_for
 from capsbench.report.verdicts import Judged, Judgement
+from capsbench.report.verdicts.words import possible, unit_of
 
 PAPER = COLOURS[5]
 LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
@@ -25,15 +28,18 @@ LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
 def draw(results: Results, published: Published) -> Drawing:
     """Draw it. Raises NotDrawnError if no claim could be judged."""
     judged = results.judged
-    families = _families(judged) if judged is not None else {}
+    families = _families(judged, results) if judged is not None else {}
     if judged is None or not families:
         raise NotDrawnError("no claim could be judged by these results")
     rows = [len(found) for found in families.values()]
     figure = canvas(WIDTH, 0.7 + sum(0.75 + 0.34 * count for count in rows))
     panels = figure.subplots(len(families), 1, squeeze=False, height_ratios=[count + 1.2 for count in rows])[:, 0]
-    for axes, ((family, _), found) in zip(panels, families.items(), strict=True):
-        _panel(axes, found)
-        axes.set_title(judged.claims.families[family], fontsize=9)
+    above = ""
+    for axes, ((family, words), found) in zip(panels, families.items(), strict=True):
+        _panel(axes, found, words)
+        if family != above:
+            axes.set_title(judged.claims.families[family], fontsize=9)
+        above = family
     used = [verdict for verdict in LOOKS if any(j.verdict == verdict for found in families.values() for j in found)]
     handles = [Line2D([], [], color=LOOKS[v][1], marker=LOOKS[v][0], ms=6, lw=2, label=v) for v in used]
     handles.append(Line2D([], [], color=PAPER, marker="D", ms=5, mfc="white", mew=1.4, lw=0, label="claimed"))
@@ -41,24 +47,37 @@ def draw(results: Results, published: Published) -> Drawing:
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
         "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step), for a comparison the",
-        "claimed cell less the other, or less the number that it is to beat. Diamond and band: what is claimed, with",
-        "the tolerance written down before; a dashed line: no difference.",
+        "claimed cell less the other, or less the number that it is to beat; cut where a share of images ends. Diamond",
+        "and band: what is claimed, with the tolerance written down before; a dashed line: no difference.",
         f"Budget: {budget_words(results)}. Of all claims {counts}.",
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
     return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
 
 
-def _families(judged: Judged) -> dict[tuple[str, str], list[Judgement]]:
-    """The claims that have an estimate, by family and unit: a panel has one axis."""
+def _families(judged: Judged, results: Results) -> dict[tuple[str, str], list[Judgement]]:
+    """The claims that have an estimate, by family and what the axis shows: a panel has one."""
     found: dict[tuple[str, str], list[Judgement]] = {}
     for judgement in judged.judgements:
         if judgement.estimate is not None:
-            found.setdefault((judgement.claim.family, judgement.sides[0].unit), []).append(judgement)
+            found.setdefault((judgement.claim.family, _axis(judgement, results)), []).append(judgement)
     return found
 
 
-def _panel(axes: Axes, found: list[Judgement]) -> None:
+def _axis(judgement: Judgement, results: Results) -> str:
+    """What is drawn, with its unit. Numbers of parameters lie apart by powers of ten: they are drawn per claimed."""
+    claim = judgement.claim
+    if claim.metric == PARAMETERS and claim.kind == "value":
+        return "parameters, % of the claimed number"
+    labels = {metric.name: metric.label for metric in spec_for(judgement.sides[0].task, results).main}
+    metric = labels.get(claim.metric or "", (claim.metric or "").replace("_", " "))
+    unit = unit_of(judgement)
+    if claim.kind == "value":
+        return f"{metric}, {unit}" if unit else metric
+    return f"difference, {unit}" if unit else f"difference in {metric}"
+
+
+def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
     """One family: a line a claim, from above."""
     axes.use_sticky_edges = False  # of bars: marks at the panel's edge would be cut
     if any(judgement.claim.kind != "value" for judgement in found):
@@ -67,18 +86,20 @@ def _panel(axes: Axes, found: list[Judgement]) -> None:
         claim, estimate = judgement.claim, judgement.estimate
         assert estimate is not None  # chosen so
         centre = claim.expected if claim.kind == "value" else 0.0
+        scale = 100 / centre if centre and claim.metric == PARAMETERS else 1.0
         if claim.delta is not None and centre is not None:
-            axes.barh(y, 2 * claim.delta, left=centre - claim.delta, height=0.62, color=PALE, zorder=0)
-            axes.plot(centre, y, "D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=2)
-        low, high = judgement.adjusted or estimate.interval()
+            band = scale * claim.delta
+            axes.barh(y, 2 * band, left=scale * centre - band, height=0.62, color=PALE, zorder=0)
+            axes.plot(scale * centre, y, "D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=2)
+        low, high = (scale * end for end in possible(judgement, *(judgement.adjusted or estimate.interval())))
         marker, colour = LOOKS[judgement.verdict]
         axes.plot([low, high], [y, y], color=colour, lw=2, solid_capstyle="butt", zorder=3)
-        axes.plot(estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
+        axes.plot(scale * estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
         text = f"{judgement.verdict}, n={judgement.n}"
         axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
     labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]
     axes.set_yticks(range(len(found)), labels, fontsize=7)
     axes.set_ylim(len(found) - 0.45, -0.55)
-    axes.set_xlabel(found[0].sides[0].unit, fontsize=8)
+    axes.set_xlabel(words, fontsize=8)
     tidy(axes, "x")
     axes.spines["left"].set_visible(False)

@@ -42,16 +42,16 @@ def draw(results: Results, published: Published) -> Drawing:
     figure = canvas(WIDTH, 3.15)
     panels = figure.subplots(1, 3, width_ratios=COLUMNS)
     _pairs(panels[0], found, np.flatnonzero(right)[: COLUMNS[0]], "right", COLUMNS[0], True)
-    _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: labels, answer", COLUMNS[1], False)
+    _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: what is, what was said", COLUMNS[1], False)
     chosen = np.arange(min(len(found["absent"]), COLUMNS[2]))
     words = [f"{_pair(found['labels'][i])}\n{found['absent_class'][i]}?" for i in chosen]
     lines = {(0, 0): found["merged"][chosen], (3, 0): found["absent"][chosen]}
     show(panels[2], grid(len(ROWS), COLUMNS[2], lines), [], words)
     panels[2].set_title("asked for an absent digit", loc="left", fontsize=8.5)
     caption = (
-        "From above: the merged input, the two digits it was made of, and what the decoder draws for each; on the left "
-        "pairs that were recognised, in the middle pairs that were not (labels above, the model's answer below them), "
-        "on the right the decoder asked for a digit that is not there. "
+        "From above: the merged input, the two digits it was made of, and what the decoder draws for each digit "
+        "of the model's answer; on the left pairs that were recognised, in the middle pairs that were not (what they "
+        "are, and below it what the model said), on the right the decoder asked for a digit that is not there. "
         f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"
     )
     return Drawing(figure, "Two overlapping digits taken apart", caption)

@@ -160,14 +160,20 @@ def label(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def key(figure: Figure, found: Mapping[str, Look], variants: list[str], markers: bool = True) -> None:
-    """The legend of the variants, above the panels, with line and marker as drawn."""
+def key(
+    figure: Figure,
+    found: Mapping[str, Look],
+    variants: list[str],
+    markers: bool = True,
+    names: Mapping[str, str] | None = None,
+) -> None:
+    """The legend of the variants, by `names` if there are any, above the panels, with line and marker as drawn."""
     handles = [
         Line2D(
             [], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker if markers else None, ms=4.5
         )
         for v in variants
     ]
-    columns = max(1, min(len(variants), 3 if max(map(len, variants), default=0) > 18 else 4))
-    labels = [label(v) for v in variants]
+    labels = [label((names or {}).get(v, v)) for v in variants]
+    columns = max(1, min(len(variants), 3 if max(map(len, labels), default=0) > 18 else 4))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=3.2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from matplotlib.patches import Patch
 
-from capsbench.report.captions import conditions_in_words, span
+from capsbench.report.captions import conditions_in_words, counted, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.published import Published
@@ -13,6 +15,7 @@ from capsbench.report.tables import long_table, spec_for
 from capsbench.report.wide import left_out
 
 TASK = "two_digit"
+PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (28x56)"}
 
 
 def draw(results: Results, published: Published) -> Drawing:
@@ -21,7 +24,9 @@ def draw(results: Results, published: Published) -> Drawing:
     metrics = [m for m in spec_for(TASK, results).main if any(r.cell.metric == m.name and r.summary.n for r in rows)]
     if not metrics:
         raise NotDrawnError(f"no finished run of task {TASK} has an accuracy")
-    variants = [v for v in results.plan.tasks[TASK] if any(r.cell.variant == v for r in rows)]
+    planned = dict.fromkeys(row.cell.variant for row in rows)
+    known = {row.cell.variant for row in rows if row.summary.n or row.n_failed}
+    variants = [v for v in results.plan.tasks[TASK] if v in known]
     conditions = list(dict.fromkeys(row.cell.condition for row in rows if row.summary.n))
     height = 0.8 / len(conditions)
     figure = canvas(WIDTH, 1.1 + (0.16 + 0.2 * len(conditions)) * len(variants))
@@ -29,9 +34,7 @@ def draw(results: Results, published: Published) -> Drawing:
     frame = results.frame[results.frame["task"] == TASK]
     for axes, metric in zip(panels, metrics, strict=True):
         for row in rows:
-            if row.cell.metric != metric.name:
-                continue
-            if row.cell.condition not in conditions:
+            if row.cell.metric != metric.name or row.cell.condition not in conditions or row.cell.variant not in known:
                 continue
             k = conditions.index(row.cell.condition)
             y = variants.index(row.cell.variant) + (k + 0.5) * height - 0.4
@@ -46,17 +49,20 @@ def draw(results: Results, published: Published) -> Drawing:
             seeds = of.loc[of["metric"] == metric.name, "value"]
             axes.plot(seeds, [y] * len(seeds), "|", color=INK, ms=5, mew=1)
         axes.set_xlim(0, 100)
-        axes.set_xlabel(f"{metric.label}, {metric.unit}")
+        axes.set_xticks([0, 50, 100])
+        axes.set_xlabel(f"{metric.label}, {metric.unit}".replace(" and ", "\nand ").replace(" alone ", "\nalone "))
         tidy(axes, "x")
-    panels[0].set_yticks(range(len(variants)), [label(v) for v in variants])
+    names = [f"{results.plan.title(v)}, n={len(results.done(TASK, v))}" for v in variants]
+    panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 30)) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
     handles = [
-        Patch(facecolor=COLOURS[k], hatch=HATCHES[k], edgecolor="white", label=c) for k, c in enumerate(conditions)
+        Patch(facecolor=COLOURS[k], hatch=HATCHES[k], edgecolor="white", label=PLACES.get(c, c))
+        for k, c in enumerate(conditions)
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
-        "56x28: one digit above the other; 28x56: side by side.",
+        *([f"Of {counted(missing, 'row')} there is no run yet."] if (missing := len(planned) - len(known)) else []),
         _weights_in_words(results),
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
@@ -68,4 +74,7 @@ def _weights_in_words(results: Results) -> str:
     """Of which weights each panel is, with the number of epochs that the runs' manifests give."""
     last = span((run.manifest.config.get("task") or {}).get("last_epochs") for run in results.done(TASK))
     ends = f"the ends of the last {last} epochs" if last else "the ends of the last epochs"
-    return f"Top-2 accuracy and both above 0.5: means over {ends}; just these above 0.5: of the final weights."
+    return (
+        f"Top-2 accuracy, and both right and above 0.5: means over {ends}; the others: of the final weights. "
+        "These two alone: no other class above 0.5."
+    )

@@ -33,7 +33,9 @@ def draw(results: Results, published: Published) -> Drawing:
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
     figure = canvas(WIDTH, 3.2 + 0.2 * -(-len(curves) // 3))
-    for axes, (metric, words) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics.items(), strict=True):
+    for axes, (metric, words) in zip(
+        figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0], metrics.items(), strict=True
+    ):
         for variant, found in curves.items():
             look = looks(results)[variant]
             for curve in found:
@@ -42,12 +44,13 @@ def draw(results: Results, published: Published) -> Drawing:
             axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("epoch")
+        axes.set_ylim(0, 100)
         axes.set_ylabel(words)
         tidy(axes)
-    key(figure, looks(results), list(curves))
+    key(figure, looks(results), list(curves), names={v: f"{v}, n={len(found)}" for v, found in curves.items()})
     sentences = [
         f"Condition {condition} after each of the last epochs of training on single digits.",
-        "Thick lines are means over seeds.",
+        "Thin lines: seeds; thick lines: their means, of one seed that seed.",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]

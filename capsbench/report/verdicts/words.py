@@ -10,12 +10,29 @@ from capsbench.report.wide import NOTHING
 if TYPE_CHECKING:
     from capsbench.report.verdicts.judged import Judgement
 
+SHARES = ("error", "accuracy")  # metrics that are a share of images, so from 0 to 100 %
 ENOUGH = 5  # seeds of the full plan; below, the sentence says so
 
 
 def number(value: float) -> str:
     """Three significant digits; whole numbers from a thousand on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def unit_of(judgement: Judgement) -> str:
+    """The unit of the estimate: what lies between two percentages are points."""
+    unit = judgement.sides[0].unit
+    compared = len(judgement.sides) > 1 or judgement.claim.kind == "direction"
+    return "points" if unit == "%" and compared else unit
+
+
+def possible(judgement: Judgement, low: float, high: float) -> tuple[float, float]:
+    """An interval of the estimate, cut for the eye where shares of images end: over few seeds t goes beyond."""
+    if judgement.sides[0].unit != "%" or not any(word in (judgement.claim.metric or "") for word in SHARES):
+        return low, high
+    constant = _constant(judgement)
+    floor = -100.0 if len(judgement.sides) > 1 else 0.0 - constant
+    return max(low, floor), min(high, 100.0 - constant)
 
 
 def span(low: float, high: float, unit: str) -> str:
@@ -40,10 +57,17 @@ def ours(judgement: Judgement) -> str:
     if judgement.estimate is None:
         return NOTHING
     constant = _constant(judgement)
-    mean, low, high = (value + constant for value in (judgement.estimate.value, *judgement.estimate.interval()))
+    ends = possible(judgement, *judgement.estimate.interval())
+    mean, low, high = (value + constant for value in (judgement.estimate.value, *ends))
+    unit = unit_of(judgement) if len(judgement.sides) > 1 else judgement.sides[0].unit
     if low == high:  # a count
-        return f"{number(mean)} {judgement.sides[0].unit}".rstrip()
-    return f"{number(mean)} ({number(low)} to {number(high)}) {judgement.sides[0].unit}".rstrip()
+        return f"{number(mean)} {unit}".rstrip()
+    return f"{number(mean)} ({number(low)} to {number(high)}) {unit}".rstrip()
+
+
+def level(judgement: Judgement) -> float | None:
+    """The number that `ours` begins with, by which a table sorts."""
+    return None if judgement.estimate is None else judgement.estimate.value + _constant(judgement)
 
 
 def _constant(judgement: Judgement) -> float:
