@@ -43,6 +43,7 @@ from capsbench.provenance import PACKAGE, digest_of, digest_of_file
 from capsbench.provenance import source_digest as digest_of_source
 
 STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
+LOCK = ".lock"  # in a results folder and in each of its runs
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 
 
@@ -164,9 +165,10 @@ class Pipeline:
         for cell in self.house.cells:
             specs = self.specs(cell)
             test_set = measured_on(self.house, cell)
+            # Not which affNIST: it may arrive while jobs run, and what was made of another is found by its manifest.
             runs, promised = (
-                {seed: run_digests(self.house, cell, seed, data["digest"], test_set, p)["run"] for seed in cell.seeds}
-                for p in ((False, True) if cell.tuned else (False, False))
+                {seed: run_digests(self.house, cell, seed, data["digest"], on, p)["run"] for seed in cell.seeds}
+                for on, p in ((test_set, False), (None, cell.tuned is not None))
             )
             _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in promised.items()}})
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
@@ -285,10 +287,11 @@ def writable(folder: Path) -> Iterator[None]:
 def _lock(folder: Path, wait: bool = False) -> int | None:
     """Lock a folder and return the open handle, None if another process has it. A dead process's lock is free.
 
+    What is locked is a file in it: NFS hands a file's lock on to the server, and a folder's to nobody.
     On a file system that knows no locks there is nobody to ask: the folder counts as ours.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -24,13 +24,12 @@ uci_digits: {uci_digits}
 width: 0.0625
 training: {{steps: {steps}, batch: 16, precision: float32}}
 cost: {cost}
-variants:
-  diverging: {{base: cnn, title: A rate at which no loss stays finite, training: {{rate: 1e30}}}}
-tasks:
+{own}tasks:
   mnist:
     variants: {variants}
     test_images: {test_images}
 """
+DIVERGING = "variants: {diverging: {base: cnn, title: A rate at which no loss stays finite, training: {rate: 1e30}}}\n"
 
 
 @dataclass
@@ -76,8 +75,9 @@ class Place:
             "test_images": 20,
             "cost": "false",
         }
+        said |= values
         path = self.folder / "tiny.yaml"
-        path.write_text(PLAN.format(**said | values))
+        path.write_text(PLAN.format(own=DIVERGING if "diverging" in said["variants"] else "", **said))
         return path
 
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:

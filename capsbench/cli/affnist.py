@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from capsbench.data.affnist_place import FOLDER, files_digest, official_path
+from capsbench.data.affnist_place import FOLDER, SYNTHETIC, files_digest, official_path
 from capsbench.data.source import DataSource, cache_folder
 from capsbench.errors import DataError
+from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
+from capsbench.plan.done import is_done, run_digests
 from capsbench.provenance import is_packed
 
 
@@ -47,7 +49,22 @@ def find_affnist(house: House, source: DataSource) -> str:
     if path is None:
         return f"affNIST: affnist-synth, not the paper's test set ({reason})."
     _read_whole(house, source)
-    return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)})."
+    stale = _measured_on_another(house, source)
+    remade = (
+        f" {stale} measured on affnist-synth will be made again; to keep them, take the files away." if stale else ""
+    )
+    return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)}).{remade}"
+
+
+def _measured_on_another(house: House, source: DataSource) -> str:
+    """`5 finished runs` that the official files, now that they are there, make stale; empty without any."""
+    data = dataset_record(source)["digest"]
+    runs = [(cell, seed) for cell in house.cells if cell.task == "affnist" and not cell.waits for seed in cell.seeds]
+    found = sum(
+        is_done(house.run_folder(cell, seed), run_digests(house, cell, seed, data, SYNTHETIC)["run"]) is not None
+        for cell, seed in runs
+    )
+    return f"{found} finished {'run' if found == 1 else 'runs'}" if found else ""
 
 
 def _read_whole(house: House, source: DataSource) -> None:

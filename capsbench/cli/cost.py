@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from capsbench.cli.held import held_device
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
 from capsbench.pipeline import sole, writable
@@ -35,7 +36,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
         devices.set_up(threads)
         remedy = f"lower cost.batch, which is {house.plan.cost.batch:,}, in {house.path}, or take a larger device"
         with (
-            devices.device(device) as chosen,
+            held_device(console, device) as chosen,
             sole(house.folder / "cells", console.print),
             says_what_to_lower(f"{house.path}: cost on {chosen}", remedy),
         ):

@@ -20,6 +20,7 @@ from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import read_json, whole_file, write_json
+from capsbench.pipeline import LOCK
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
@@ -52,7 +53,7 @@ fi
 exit $code
 """
 # of results: nothing that a table or a figure needs
-LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs", ".snakemake")
+LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs", ".snakemake", LOCK)
 
 
 def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path | None) -> None:
@@ -130,7 +131,11 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
 def _is_over(manifest: Path) -> bool:
     """Whether nothing is left to do of the run that has this file: it is evaluated, or failed."""
     try:
-        return read_json(manifest)["status"] != "done" or any(manifest.parent.glob("*/metrics.json"))
+        said = read_json(manifest)
+        if said["status"] != "done":
+            return True
+        of = [read_json(path).get("weights", said["weights"]) for path in manifest.parent.glob("*/metrics.json")]
+        return bool(of) and set(of) == {said["weights"]}  # of an earlier training's weights it is not
     except (ValueError, KeyError, TypeError):
         return True  # a broken file counts as done nowhere: that run is made again
 

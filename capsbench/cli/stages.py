@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from capsbench.cli.held import held_device
 from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
@@ -110,7 +111,7 @@ def _train(
 
     devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
-    with devices.device(device) as chosen:
+    with held_device(console, device) as chosen:
         digits = load_digits(source, chosen)
 
         def setting_of(cell: Cell) -> Setting:
@@ -232,7 +233,7 @@ def _evaluate_missing(
         from capsbench.training import device as devices
 
         devices.set_up(threads)
-        with devices.device(device) as chosen:
+        with held_device(console, device) as chosen:
             _evaluate(console, house, todo, load_digits(source, chosen), chosen)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from capsbench.cli.held import held_device
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -66,7 +67,7 @@ def _tune(
     from capsbench.training.tune import judge, judged
 
     devices.set_up(threads)
-    with devices.device(device) as chosen:
+    with held_device(console, device) as chosen:
         digits = load_digits(source, chosen)
         for cell in waiting:
             assert cell.tuned is not None

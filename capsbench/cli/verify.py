@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from capsbench.cli.held import held_device
 from capsbench.cli.progress import show_progress
 from capsbench.data.source import DataSource, find_source
 from capsbench.errors import CapsbenchError, PlanError, ResourceError, nearest
@@ -153,7 +154,7 @@ def _make(
     if cell.training.precision == "auto" and stored.resolved.get("precision") in ("float32", "bf16"):
         resolved = {key: stored.resolved.get(key) for key in ("precision", "precision_timings")}
     devices.set_up(threads)
-    with devices.device(device or _as_stored(stored)) as chosen:
+    with held_device(console, device or _as_stored(stored)) as chosen:
         digits = load_digits(source, chosen)
         setting = Setting(house, cell, digits, dataset_record(source), chosen, threads, say=console.print)
         with show_progress(console, cell, seed) as show:

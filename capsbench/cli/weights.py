@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from capsbench.cli.held import held_device
 from capsbench.data.source import DataSource, find_source, source_digest, verify
 from capsbench.errors import DataError
 from capsbench.provenance import cores
@@ -19,7 +20,7 @@ def publish_weights(console: Console, run: Path, to: Path, device: str | None) -
 
     source = _source(published_run(run)["dataset"]["name"])
     devices.set_up(cores())
-    with devices.device(device) as chosen:
+    with held_device(console, device) as chosen:
         meta = publish(run, to, load_digits(source, chosen), source_digest(source), chosen)
     console.print(
         f"{to}: {to.stat().st_size / 1e6:.1f} MB, {_error(meta['correct'], meta['images'])} as stored", markup=False
@@ -40,7 +41,7 @@ def evaluate_weights(console: Console, path: Path, device: str | None) -> bool:
     if source_digest(source) != meta["data_digest"]:
         raise DataError(f"{path} was scored on other data than the {source.badge} found here ({source.origin}).")
     devices.set_up(cores())
-    with devices.device(device) as chosen:
+    with held_device(console, device) as chosen:
         correct, images = score(path, load_digits(source, chosen), chosen)
     run = meta["run"]
     same = correct == meta["correct"]

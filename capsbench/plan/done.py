@@ -32,7 +32,11 @@ def training_source(house: House, cell: Cell) -> str:
     if routing is None:
         return source_digest(roots)
     if is_custom(routing):
-        return source_digest(roots, custom_files(routing, house.path.parent))
+        # Once a house: a process imports the user's file once, and what it trains later it trains with that.
+        known = house.custom_sources
+        if (key := (*roots, routing)) not in known:
+            known[key] = source_digest(roots, custom_files(routing, house.path.parent))
+        return known[key]
     return source_digest([*roots, f"capsbench.routing.{routing.replace('-', '_')}"])
 
 

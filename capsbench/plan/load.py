@@ -217,6 +217,11 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
         plan = Plan.model_validate(raw)
     except ValidationError as error:
         raise sentence_of(error, Plan, path) from None
+    if plan.name != path.stem and (other := path.with_name(f"{plan.name}{path.suffix}")).is_file():
+        raise PlanError(
+            f"{path}: name: {plan.name!r} is what {other.name} beside it is called, whose results this plan would "
+            "replace; choose another, or leave it out: then a plan is called as its file."
+        )
     shipped = load_variants()
     own, trainings = {}, {}
     for name, values in plan.variants.items():
@@ -256,6 +261,9 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
                 raise PlanError(f"{path}: tasks.{task_name}: variant {variant} {reason}.")
             check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}")
             named[variant] = spec
+    bases = {str(values.get("base")) for values in own.values()}
+    if idle := [name for name in own if name not in named.keys() | bases]:
+        raise PlanError(f"{path}: variants.{idle[0]} is in no task's variants, so nothing trains it; name it in one.")
     return plan, named, trainings
 
 

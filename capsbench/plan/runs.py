@@ -124,6 +124,11 @@ class House:
         return (self.root or results_root()) / self.name
 
     @cached_property
+    def custom_sources(self) -> dict[tuple[str, ...], str]:
+        """The digests of sources outside the package that were asked for (capsbench/plan/done.py)."""
+        return {}
+
+    @cached_property
     def cells(self) -> list[Cell]:
         """Every cell, in the plan's order."""
         return list(self._cells())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from capsbench.cli import affnist
+from capsbench.data.affnist_place import SYNTHETIC
 from capsbench.data.source import DataSource
 from capsbench.errors import DataError
+from capsbench.files import write_json
 from capsbench.plan import House, config_folder
+from capsbench.plan.done import run_digests
 
 SOURCE = DataSource("mnist", None, "MNIST", "nowhere")
 
@@ -44,4 +48,23 @@ def test_a_pack_asks_no_mirror(house: House, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(affnist, "is_packed", lambda: True)
     assert "affnist-synth, not the paper's test set (a pack carries no other, and downloads none)" in said(
         house, ("affnist",)
+    )
+
+
+def test_runs_that_the_official_files_make_stale_are_counted(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(affnist, "official_path", lambda _: tmp_path / "test.mat")
+    monkeypatch.setattr(affnist, "files_digest", lambda _: "abc")
+    monkeypatch.setattr(affnist, "_read_whole", lambda *_: None)
+    monkeypatch.setattr(affnist, "dataset_record", lambda _: {"digest": "d"})
+    here = dataclasses.replace(house, root=tmp_path)
+    cell = next(cell for cell in here.cells if cell.task == "affnist")
+    for seed, measured_on in ((0, SYNTHETIC), (1, "abc")):
+        run = {"task": cell.task, "variant": cell.variant, "seed": seed}
+        digest = run_digests(here, cell, seed, "d", measured_on)["run"]
+        manifest = {"digest": digest, "status": "failed", "weights": "w", "dataset": {}, "run": run, "resolved": {}}
+        write_json(here.run_folder(cell, seed) / "manifest.json", manifest)
+    assert " 1 finished run measured on affnist-synth will be made again; to keep them, take the files away.\n" in said(
+        here, ("affnist",)
     )

@@ -15,11 +15,10 @@ PLAN = """
 budget: reduced
 seeds: [0]
 training: {steps: 1}
-variants:
-  mine: {base: capsnet-r3, title: Mine, routing: my_file:my_routing}
 tasks:
   mnist: {variants: [capsnet-r3, VARIANT]}
 """
+OWN = "variants: {mine: {base: capsnet-r3, title: Mine, routing: 'my_file:my_routing'}}\n"
 ROUTING = '''"""A routing."""
 from capsbench.routing import Routed
 
@@ -51,8 +50,18 @@ def test_the_file_is_part_of_the_digest_of_its_runs_and_of_no_other(folder: Path
     assert digests(folder)[1] != mine
 
 
+def test_what_a_process_trains_after_an_edit_is_what_it_has_imported_before(folder: Path) -> None:
+    house = House.load(folder / "plan.yaml")
+    mine = house.cells[1]
+    first = run_digests(house, mine, 0, "data")["training_source"]
+    (folder / "my_file.py").write_text(ROUTING.replace("return 1", "return 2"))
+    assert run_digests(house, mine, 1, "data")["training_source"] == first  # seed 1, in the same process
+    other = House.load(folder / "plan.yaml")
+    assert run_digests(other, mine, 1, "data")["training_source"] != first
+
+
 def test_a_named_variant_and_a_bare_one_both_have_it(folder: Path) -> None:
-    (folder / "plan.yaml").write_text(PLAN.replace("VARIANT", "mine"))
+    (folder / "plan.yaml").write_text(OWN + PLAN.replace("VARIANT", "mine"))
     before = digests(folder)[1]
     (folder / "my_file.py").write_text(ROUTING.replace("return 1", "return 2"))
     assert digests(folder)[1] != before

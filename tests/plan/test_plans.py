@@ -134,6 +134,7 @@ MISTAKES = [
     (("epochs: 2", "precision: fp32\n  epochs: 2"), "training.precision is 'fp32'; did you mean 'float32'?"),
     (("[cnn, mine]", "[cnn, capsnet-r9]"), "no variant 'capsnet-r9'; did you mean 'capsnet-r"),
     (("[cnn, mine]", "[cnn, cnn]"), "names a variant twice"),
+    (("[cnn, mine]", "[cnn]"), "variants.mine is in no task's variants, so nothing trains it; name it in one."),
     (("[cnn, mine]", "[two-digit-kmeans]"), "cannot be trained on mnist"),
     (
         ("squash: half", "squash: half, train_on: pairs"),
@@ -188,6 +189,21 @@ def test_a_missing_plan_names_a_near_one(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text("{}")
     with pytest.raises(PlanError, match="did you mean 'quick'"):
         House.load(tmp_path / "quik.yaml")
+
+
+def test_a_copy_of_a_plan_does_not_write_into_the_results_of_its_model(plan, tmp_path: Path) -> None:
+    path = plan(("name: small", "name: other"))
+    assert House.load(path).name == "other"
+    path.with_name("other.yaml").touch()
+    with pytest.raises(PlanError, match=r"name: 'other' is what other\.yaml beside it is called, whose results this"):
+        House.load(path)
+
+
+def test_shipped_plans_are_called_as_their_files() -> None:
+    for path in sorted(config_folder().glob("*.yaml")):
+        if path.stem not in ("variants", "claims", "published"):
+            assert House.load(path).name == path.stem
+            assert "\nname:" not in path.read_text()  # a copy of it would write into the same results
 
 
 def test_a_name_that_would_leave_the_folder_is_refused(plan) -> None:

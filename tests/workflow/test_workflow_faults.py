@@ -36,7 +36,7 @@ def outcome(place: Place) -> dict[str, bytes]:
 
 def test_two_cannot_work_on_the_same_results(done) -> None:
     (done.results / "report.html").unlink()
-    handle = os.open(done.results, os.O_RDONLY)
+    handle = os.open(done.results / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         said = done.capsbench("run", "tiny.yaml")
@@ -77,7 +77,7 @@ def test_a_process_left_behind_is_waited_for(done) -> None:
     run = done.results / "runs/mnist/cnn/seed-0"
     before = (run / "weights.safetensors").read_bytes()
     (run / "manifest.json").unlink()
-    handle = os.open(run, os.O_RDONLY)
+    handle = os.open(run / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     process = done.start("-u", "-m", "capsbench", "train", "tiny.yaml", "--variant", "cnn")
     assert process.stdout is not None

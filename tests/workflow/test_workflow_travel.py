@@ -141,7 +141,7 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     assert said.code == 0, said.text
     assert "packages: none" in said.out
 
-    shutil.copy(clone / "tiny.yaml", clone / "mine.yaml")
+    (clone / "mine.yaml").write_text((clone / "tiny.yaml").read_text().replace("name: tiny\n", ""))
     for words, sentence in {
         ("mine.yaml",): "mine.yaml is not in this clone's commit",
         ("config/kmnist.yaml",): "config/kmnist.yaml is about kmnist; the archive carries MNIST alone",
@@ -192,19 +192,21 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
 
 def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
     results = tmp_path / "results" / "paper"
-    for name, status in (("evaluated", "done"), ("waiting", "done"), ("failing", "failed"), ("broken", None)):
+    runs = [("evaluated", "done"), ("waiting", "done"), ("retrained", "done"), ("failing", "failed"), ("broken", None)]
+    for name, status in runs:
         folder = results / "runs" / "mnist" / name / "seed-0"
         folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps({"status": status}) if status else "{")
+        (folder / "manifest.json").write_text(json.dumps({"status": status, "weights": "a"}) if status else "{")
         (folder / "weights.safetensors").touch()
-    (results / "runs/mnist/evaluated/seed-0/test").mkdir()
-    (results / "runs/mnist/evaluated/seed-0/test/metrics.json").write_text("{}")
+    for name, weights in (("evaluated", "a"), ("retrained", "of an earlier training")):
+        (results / "runs/mnist" / name / "seed-0/test").mkdir()
+        (results / "runs/mnist" / name / "seed-0/test/metrics.json").write_text(json.dumps({"weights": weights}))
     (results / "plan.json").touch()
     console = Console(record=True, width=300)
     pack_results(console, results, tmp_path / "back.tar.gz")
-    assert "mnist/waiting/seed-0 is left out: it is not evaluated yet, and its weights stay here." in (
-        console.export_text()
-    )
+    said = console.export_text()
+    for name in ("waiting", "retrained"):
+        assert f"mnist/{name}/seed-0 is left out: it is not evaluated yet, and its weights stay here." in said
     with tarfile.open(tmp_path / "back.tar.gz") as stored:
         manifests = [name for name in stored.getnames() if name.endswith("manifest.json")]
         assert not [name for name in stored.getnames() if name.endswith(".safetensors")]

@@ -1,0 +1,59 @@
+"""The device that a command works on, with what its user should hear of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from capsbench.cli.snakemake import gpus
+from capsbench.errors import CapsbenchError
+from capsbench.provenance import machine
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE = 5.0  # seconds of waiting before it is said
+
+
+@contextmanager
+def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
+    """Hold a device (capsbench.training.device); says so where it has to wait for one, or leaves a GPU unused.
+
+    Raises CapsbenchError: there is no such device, or a batch job was given a GPU that PyTorch cannot use.
+    """
+    from capsbench.training import device as devices
+
+    _say_if_a_gpu_is_no_use(console, name, devices.BATCH_JOBS)
+    words = "every GPU is held by another process of capsbench; waiting for one"
+    said = threading.Timer(PATIENCE, lambda: console.print(words))
+    said.daemon = True
+    said.start()
+    try:
+        with devices.device(name) as chosen:
+            said.cancel()
+            yield chosen
+    finally:
+        said.cancel()
+
+
+def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str, ...]) -> None:
+    """A machine with a GPU works on it, unless somebody says otherwise: a CPU takes days for its hours."""
+    import torch
+
+    if name or os.environ.get("CAPSBENCH_DEVICE") or torch.cuda.is_available() or not gpus():
+        return
+    here = machine()
+    if here["gpu"] is None:
+        return
+    why = "which has no CUDA" if torch.version.cuda is None else f"which is for CUDA {torch.version.cuda}"
+    words = (
+        f"There is a {here['gpu']} (driver {here['driver']}) here that PyTorch {torch.__version__}, {why}, cannot use"
+    )
+    if any(os.environ.get(job) for job in jobs):
+        raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
+    console.print(f"{words}: this works on the CPU.", style="yellow", markup=False)

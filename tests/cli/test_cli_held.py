@@ -1,0 +1,90 @@
+"""What is said about the device: a GPU that PyTorch cannot use, and one that others hold."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from capsbench.cli import held
+from capsbench.errors import CapsbenchError
+from capsbench.training import device as devices
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+  --list-gpus) echo "GPU 0: Mock 1 (UUID: GPU-0)" ;;
+  *) echo "Mock 1, 535.1" ;;
+esac
+"""
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=300)
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def _mock_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A mock of NVIDIA's program that knows one GPU, and a PyTorch that sees none."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("CUDA_VISIBLE_DEVICES", "CAPSBENCH_DEVICE", *devices.BATCH_JOBS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_mock_gpu")
+def test_a_gpu_that_pytorch_cannot_use_is_named(console: Console) -> None:
+    with held.held_device(console, None) as chosen:
+        assert chosen.type == "cpu"
+    assert f"There is a Mock 1 (driver 535.1) here that PyTorch {torch.__version__}, which " in text(console)
+    assert "cannot use: this works on the CPU." in text(console)
+
+
+@pytest.mark.usefixtures("_mock_gpu")
+def test_a_batch_job_does_not_hold_a_gpu_to_work_on_the_cpu(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    words = "cannot use; install one that can, or say CAPSBENCH_DEVICE=cpu"
+    with pytest.raises(CapsbenchError, match=words), held.held_device(console, None):
+        pass
+
+
+@pytest.mark.usefixtures("_mock_gpu")
+@pytest.mark.parametrize(
+    ("device", "variables"), [("cpu", {}), (None, {"CAPSBENCH_DEVICE": "cpu"}), (None, {"CUDA_VISIBLE_DEVICES": ""})]
+)
+def test_who_asks_for_the_cpu_hears_nothing(
+    console: Console, monkeypatch: pytest.MonkeyPatch, device: str | None, variables: dict[str, str]
+) -> None:
+    for name, value in {"SLURM_JOB_ID": "1", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with held.held_device(console, device) as chosen:
+        assert chosen.type == "cpu"
+    assert text(console) == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_wait_for_a_gpu_is_said(console: Console, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    @contextlib.contextmanager
+    def late(name: str | None) -> Iterator[torch.device]:  # a mock of a GPU that another process holds so long
+        time.sleep(seconds)
+        yield torch.device("cpu")
+
+    monkeypatch.setattr(devices, "device", late)
+    monkeypatch.setattr(held, "PATIENCE", 0.1)
+    with held.held_device(console, "cuda"):
+        time.sleep(0.2)
+    assert ("waiting for one" in text(console)) == (seconds > 0)
