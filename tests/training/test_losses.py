@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from small_steps import small_step
 
+from capsbench.data.batch import Batch
 from capsbench.plan import load_variants
 from capsbench.plan.schema import Training
 from capsbench.training.losses import (
@@ -21,6 +23,7 @@ from capsbench.training.losses import (
     spread_margin,
 )
 from capsbench.training.schedule import rate_at
+from capsbench.training.step import adam
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -149,3 +152,35 @@ def test_a_short_run_s_scaled_decay_ends_where_the_published_one_ends() -> None:
     for share in (0.0, 0.25, 0.5, 1.0):
         ours = rate_at(round(share * 46_875), 46_875, scaled)
         assert ours == pytest.approx(rate_at(round(share * 300_000), 300_000, published), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("variant", "weight"), [("two-digit-kmeans", 0.25), ("two-digit-kmeans-half", 0.5), ("cnn-margin", 0.5)]
+)
+def test_a_variant_s_own_weight_of_absent_classes_is_its_loss_s(variant: str, weight: float) -> None:
+    spec = load_variants()[variant]
+    scores, labels = torch.rand(4, 10), torch.arange(4)[:, None]
+    expected = margin_loss(scores, multi_hot(labels), down_weight=weight)
+    torch.testing.assert_close(classification_loss(spec, scores, labels), expected)
+
+
+def test_the_optimiser_is_adam_with_tensorflow_s_defaults() -> None:
+    (group,) = adam(torch.nn.Linear(1, 1), 1e-3, on_device=False).param_groups
+    found = {key: group[key] for key in ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")}
+    assert found == {
+        "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False,
+    }  # fmt: skip
+
+
+def test_each_of_two_digits_is_drawn_towards_its_own_picture() -> None:
+    step = small_step("capsnet-r3-recon", "multimnist")
+    model, images = step.model, torch.rand(2, 1, 36, 36)
+    labels, digits = torch.tensor([[1, 2], [3, 4]]), torch.rand(2, 2, 36, 36)
+    total, classification, drawing = step.losses(Batch(images, labels, digits))
+    output = model(images)
+    expected = sum(
+        (model.reconstruct(output.poses, labels[:, n]) - digits[:, n]).square().sum((1, 2)).mean() for n in (0, 1)
+    )
+    torch.testing.assert_close(drawing, expected)
+    torch.testing.assert_close(classification, margin_loss(output.scores, multi_hot(labels)).mean())
+    torch.testing.assert_close(total, classification + 0.0005 * drawing)

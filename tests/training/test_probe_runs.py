@@ -33,7 +33,7 @@ width: 0.0625
 training: {steps: 12, batch: 64, rate: 2.0e-3, precision: float32}
 tasks:
   affnist:
-    variants: [convnet-avg, capsnet-r3-recon]
+    variants: [convnet-avg, cnn-pool, capsnet-r3-recon]
     matched_at: 0.05
     held_out: 200
     probe_every: 5
@@ -74,7 +74,7 @@ def ran(house: House, cell: Cell, digits: Digits) -> tuple[Path, list[Condition]
     return folder, evaluate_run(house, cell, 0, manifest, "digest", digits, DEVICE)
 
 
-@pytest.mark.parametrize("variant", ["convnet-avg", "capsnet-r3-recon"])
+@pytest.mark.parametrize("variant", ["convnet-avg", "cnn-pool", "capsnet-r3-recon"])  # cnn-pool has dropout
 def test_affnist(house: House, digits: Digits, variant: str) -> None:
     folder, conditions = ran(house, house.cell("affnist", variant), digits)
     curve = pd.read_csv(folder / "curve.csv")
@@ -86,6 +86,12 @@ def test_affnist(house: House, digits: Digits, variant: str) -> None:
     for condition in conditions:
         stored = read(folder / condition.name / "metrics.json", Metrics)
         assert stored.dataset.badge == "affnist-synth of UCI digits, not MNIST"
+
+
+def test_affnist_never_trains_on_the_digits_that_it_is_matched_on(house: House, digits: Digits) -> None:
+    train = training_digits(house.cell("affnist", "convnet-avg"), digits.train, 0)
+    assert torch.equal(train.images, digits.train.images[200:])
+    assert torch.equal(train.labels, digits.train.labels[200:])
 
 
 @pytest.mark.parametrize("step", [5, 10, 12])  # the first measurement, one between, the last

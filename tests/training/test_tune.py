@@ -153,6 +153,24 @@ def test_a_failed_seed_takes_its_point_out(house: House, monkeypatch: pytest.Mon
     assert choice["chosen"] == GRID[1].words()  # of equal ones the first of the grid
 
 
+def test_the_point_with_the_lowest_mean_over_seeds_is_chosen(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(setting, seed, digest, *_):
+        away = abs(GRID.index(setting.cell.trial.point) - 5)  # and either seed alone would choose another
+        error = away + (3.0 if seed == 1000 and away == 0 else 0.0) + (3.0 if seed == 1001 and away == 1 else 0.0)
+        error += 4.0 * (away > 1)
+        return {"error": error, "status": "done", "reason": None, "steps": 2, "digest": digest, "precision": "float32"}
+
+    monkeypatch.setattr(tune, "judge", judge)
+    assert json.loads(tuned(house, "mnist", "capsnet-r3").read_text())["chosen"] == GRID[5].words()
+
+
+def test_trials_are_judged_without_dropout(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(tune, "held_out_error", lambda model, *_: seen.append(model.training) or 1.0)
+    tuned(house, "mnist", "capsnet-r3")
+    assert set(seen) == {False}
+
+
 def test_nothing_to_tune_is_a_sentence(house: House) -> None:
     with pytest.raises(CapsbenchError, match="asks for no tuning here; say `tuned: true` in a task"):
         tune_cells(Console(quiet=True), house, SOURCE, [house.cell("mnist", "capsnet-r3")], "cpu", 1, None)

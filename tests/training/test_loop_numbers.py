@@ -1,0 +1,75 @@
+"""What a loop records of a real run, and what it hands to the step: means of losses, progress, the faster precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from capsbench.data.digits import Digits, load_digits
+from capsbench.data.source import DataSource
+from capsbench.plan import House
+from capsbench.training import loop as loop_module
+from capsbench.training.run import Run, Setting, choose_precision, prepare
+from capsbench.training.step import Step
+
+PLAN = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: 0.0625
+training: {steps: 11, batch: 16, PRECISION}
+tasks:
+  mnist: {variants: [capsnet-r3-recon]}
+"""
+DATASET = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "d"}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    return load_digits(DataSource("uci-digits", None, DATASET["badge"], "scikit-learn"))
+
+
+def setting_of(tmp_path: Path, digits: Digits, precision: str) -> Setting:
+    (tmp_path / "small.yaml").write_text(PLAN.replace("PRECISION", f"precision: {precision}"))
+    house = House.load(tmp_path / "small.yaml", "uci-digits")
+    return Setting(house, house.cells[0], digits, DATASET, torch.device("cpu"), 1, lambda _: None)
+
+
+def test_every_row_of_the_history_is_the_mean_over_its_own_steps(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "ROWS", 3)  # of 11 steps: the last row covers fewer than the others
+    run = prepare(setting_of(tmp_path, digits, "float32"), 0)
+    assert isinstance(run, Run)
+    seen, given = [], []
+    losses = Step.losses
+
+    def spied(self, batch, progress=1.0):
+        found = losses(self, batch, progress)
+        seen.append(found.detach().tolist())
+        given.append(float(progress))
+        return found
+
+    monkeypatch.setattr(Step, "losses", spied)
+    last = run.loop.train(lambda *_: None)
+    history = pd.read_csv(run.loop.folder / "history.csv")
+    ends = history["step"].tolist()
+    assert ends[-1] == 11
+    assert len({end - start for start, end in zip([0, *ends], ends, strict=False)}) == 2
+    for start, row in zip([0, *ends], history.itertuples(), strict=False):
+        mean = torch.tensor(seen[start : row.step]).mean(0).tolist()
+        assert [row.loss, row.classification, row.reconstruction] == pytest.approx(mean, rel=1e-5)
+    assert last == pytest.approx(history["loss"].iloc[-1])
+    assert given == pytest.approx([step / 11 for step in range(11)])  # the spread loss grows its margin by it
+
+
+@pytest.mark.parametrize(("plain", "low", "taken"), [(1.4, 1.0, "bf16"), (1.2, 1.0, "float32"), (0.5, 1.0, "float32")])
+def test_auto_takes_bf16_where_it_is_much_faster(
+    tmp_path: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch, plain: float, low: float, taken: str
+) -> None:
+    monkeypatch.setattr(Step, "seconds", lambda self, _: {"float32": plain, "bf16": low}[self.precision])
+    found = choose_precision(setting_of(tmp_path, digits, "auto"), 0)
+    assert found == (taken, {"float32": plain, "bf16": low})
