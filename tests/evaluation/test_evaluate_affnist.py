@@ -79,6 +79,9 @@ def test_converged_is_every_image_and_the_held_out_digits(folder, off: int, expe
     converged = of(trained("affnist", Reader(off), DIGITS, folder, **OPTIONS))["converged"]
     assert converged.metrics == {"accuracy": (expected, "%"), "held_out_accuracy": (expected, "%")}
     assert converged.images == 200
+    stored = converged.arrays["predictions"]
+    assert np.array_equal(stored["labels"], DIGITS.test.labels.numpy()[stored["bases"]])
+    assert np.array_equal(stored["predicted"], (stored["labels"] + off) % 10)
 
 
 def test_the_predictions_are_compact_and_name_the_digit_each_image_came_from(folder) -> None:

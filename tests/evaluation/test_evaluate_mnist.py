@@ -1,0 +1,73 @@
+"""What MNIST's evaluation stores: whose label and whose answer, which capsule is drawn, which dimension is moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from stand_ins import Reader, coded_digits, trained
+from torch import Tensor, nn
+
+from capsbench.data.digits import Digits
+from capsbench.evaluation.mnist import OFFSETS, evaluate, perturbations
+from capsbench.evaluation.pictures import reconstructions
+
+CLASSES, DIM = 10, 4
+
+
+class Showing(nn.Module):
+    """A decoder that draws a capsule as it is: a picture of one row, a pixel a dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
+        return poses[torch.arange(len(poses)), classes][:, None]
+
+
+def as_pixels(values: Tensor) -> np.ndarray:
+    return (values.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+
+
+def test_labels_are_the_digits_and_predicted_the_answers(tmp_path: Path) -> None:
+    digits = coded_digits(40)
+    with torch.inference_mode():
+        test = evaluate(trained("mnist", Reader(off=1), Digits(digits, digits), tmp_path))[0]
+    stored = test.arrays["predictions"]
+    assert np.array_equal(stored["labels"], np.arange(40) % 10)
+    assert np.array_equal(stored["predicted"], (np.arange(40) + 1) % 10)
+    assert np.allclose(
+        stored["margin"].astype(float), 0.1 - 0.9, atol=1e-3
+    )  # the true class's score less the best other
+    assert test.metrics["error"] == (100.0, "%")
+    assert test.metrics["correct"] == (0.0, "images")
+
+
+def test_an_image_is_drawn_from_the_capsule_of_the_answer() -> None:
+    poses = torch.rand(6, CLASSES, DIM)
+    labels, predicted = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([0, 1, 9, 3, 8, 5])
+    found = reconstructions(Showing(), coded_digits(6).images, labels, poses, predicted)
+    order = [0, 1, 3, 5, 2, 4]  # right ones first
+    assert found["labels"].tolist() == [labels[i] for i in order]
+    assert found["predicted"].tolist() == [predicted[i] for i in order]
+    assert np.array_equal(found["images"], coded_digits(6).images[order].numpy())
+    for place, i in enumerate(order):
+        assert np.array_equal(found["reconstructions"][place, 0], as_pixels(poses[i, predicted[i]])), i
+
+
+def test_figure_4_moves_one_dimension_of_the_winning_capsule_by_each_offset() -> None:
+    torch.manual_seed(0)
+    poses = 0.3 + 0.4 * torch.rand(5, CLASSES, DIM)  # far enough from 0 and 1 to be moved by a quarter
+    labels, predicted = torch.tensor([3, 3, 7, 7, 2]), torch.tensor([5, 3, 7, 7, 1])
+    found = perturbations(Showing(), poses, labels, predicted)
+    assert found["labels"].tolist() == [3, 7]  # of a class its first right digit; of class 2 there is none
+    assert found["grid"].shape == (2, DIM, len(OFFSETS), 1, DIM)
+    assert np.allclose(found["offsets"], np.arange(-0.25, 0.26, 0.05))
+    for k, (i, digit) in enumerate(((1, 3), (2, 7))):
+        for dimension in range(DIM):
+            for j, offset in enumerate(OFFSETS):
+                moved = poses[i, digit].clone()
+                moved[dimension] += offset
+                assert np.array_equal(found["grid"][k, dimension, j, 0], as_pixels(moved))

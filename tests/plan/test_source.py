@@ -1,0 +1,91 @@
+"""Which files decide that a run is done, or evaluated: each of them is in the digest, and one that does not, is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capsbench import provenance
+from capsbench.evaluation.done import evaluation_digest
+from capsbench.plan import House
+from capsbench.plan.done import training_source
+from capsbench.provenance import PACKAGE
+
+PLAN = """
+budget: reduced
+seeds: [0]
+training: {steps: 1}
+tasks:
+  mnist: {variants: [capsnet-kmeans]}
+  affnist: {variants: [cnn-pool]}
+  multimnist: {variants: [capsnet-r3-recon]}
+  two_digit: {variants: [two-digit-kmeans]}
+"""
+EVERYWHERE = {
+    *("training/together.py", "training/run.py", "training/loop.py", "training/step.py", "training/losses.py"),
+    *("training/schedule.py", "training/device.py", "data/order.py", "data/counter.py", "models/build.py"),
+}
+DECIDES = {
+    "mnist": {"data/mnist.py", "data/placed.py", "models/capsnet.py", "routing/kmeans.py", "models/decoder.py"},
+    "affnist": {"data/affnist.py", "training/probe_affnist.py", "models/cnn.py"},
+    "multimnist": {"data/multimnist.py", "data/placed.py", "routing/dynamic.py"},
+    "two_digit": {"data/two_digit.py", "training/probe_two_digit.py", "models/two_digit.py", "routing/kmeans.py"},
+}
+MANIFEST = {"digest": "of the run", "weights": "of its weights"}
+NOTHING = {"report/html.py", "cli/app.py", "routing/registry.py", "evaluation/mnist.py", "models/em_capsnet.py"}
+EVALUATES = {
+    "mnist": {"evaluation/mnist.py", "evaluation/predict.py", "evaluation/condition.py", "data/mnist.py"},
+    "affnist": {"evaluation/affnist.py", "evaluation/curve.py", "data/affnist.py"},
+    "multimnist": {"evaluation/multimnist.py", "evaluation/segmentation.py", "training/exact_set.py"},
+    "two_digit": {"evaluation/two_digit.py", "training/scoring.py", "data/pairing.py"},
+}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    return House.load(tmp_path / "plan.yaml")
+
+
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch):
+    """Make the digests think that one file of the package says something else."""
+    real = provenance._parsed
+
+    def change(name: str | None) -> None:
+        if name is not None:
+            assert (PACKAGE / name).is_file(), name
+        provenance._package_digest.cache_clear()
+        other = None if name is None else PACKAGE / name
+        monkeypatch.setattr(provenance, "_parsed", lambda path: ("x", real(path)[1]) if path == other else real(path))
+
+    yield change
+    monkeypatch.undo()
+    provenance._package_digest.cache_clear()
+
+
+@pytest.mark.parametrize("task", DECIDES)
+def test_what_decides_weights_is_in_the_digest_of_a_run(house: House, changed, task: str) -> None:
+    (cell,) = [cell for cell in house.cells if cell.task == task]
+    changed(None)
+    before = training_source(house, cell)
+    for name in EVERYWHERE | DECIDES[task]:
+        changed(name)
+        assert training_source(house, cell) != before, name
+    for name in NOTHING - DECIDES[task]:
+        changed(name)
+        assert training_source(house, cell) == before, name
+
+
+@pytest.mark.parametrize("task", EVALUATES)
+def test_what_decides_metrics_is_in_the_digest_of_an_evaluation(house: House, changed, task: str) -> None:
+    (cell,) = [cell for cell in house.cells if cell.task == task]
+    changed(None)
+    before = evaluation_digest(cell, MANIFEST)
+    for name in EVALUATES[task]:
+        changed(name)
+        assert evaluation_digest(cell, MANIFEST) != before, name
+    for name in ("report/html.py", "cli/app.py", "routing/registry.py"):
+        changed(name)
+        assert evaluation_digest(cell, MANIFEST) == before, name
