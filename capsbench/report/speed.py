@@ -8,10 +8,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from capsbench.files import whole_file
-from capsbench.report.figures.style import COLOURS, INK, LINES, MARKERS, MUTED, WIDTH, canvas, house_style, tidy
+from capsbench.report.figures.style import COLOURS, INK, LINES, MARKERS, WIDTH, canvas, house_style, tidy
 
 
 def draw_speed(result: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -40,9 +40,9 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
         ridge = peaks[precision] / bandwidth
         axes.plot([low, ridge, high], [low * bandwidth, peaks[precision], peaks[precision]], color=INK, ls=line, lw=1.1)
         axes.annotate(f"{precision} product", (high, peaks[precision]), (-4, 4), textcoords="offset points", ha="right")
-    names = list(dict.fromkeys(row["name"] for row in rows))
+    kinds = list(dict.fromkeys((row["name"], row["precision"]) for row in rows))
     for row, x in zip(rows, intensity, strict=True):
-        look = names.index(row["name"])
+        look = kinds.index((row["name"], row["precision"]))
         filled = row["phase"] == "training"
         axes.plot(
             x,
@@ -51,15 +51,7 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
             color=COLOURS[look % len(COLOURS)],
             markerfacecolor=COLOURS[look % len(COLOURS)] if filled else "white",
             markersize=7,
-            label=f"{row['name']}, {row['phase']}",
-        )
-        axes.annotate(
-            row["precision"],
-            (x, row["flops_per_second"] / 1e9),
-            (6, -9),
-            textcoords="offset points",
-            color=MUTED,
-            fontsize=7.5,
+            label=f"{row['name']}, {row['precision']}, {row['phase']}",
         )
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     axes.set_xlabel("FLOPs a byte that the operations read or write")
@@ -84,12 +76,17 @@ def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
             column, (lambda row: row["images_per_second"], lambda row: row["peak_bytes"] / 1e6), strict=True
         ):
             _curves(axes, growth[what], kinds, value)
+        if what == "seeds":  # what they gain is a few percent, or a factor: not to be drawn larger than it is
+            for axes in column:
+                axes.set_yscale("linear")
+                axes.set_ylim(0, 1.1 * axes.dataLim.y1)
+                axes.yaxis.set_major_locator(MaxNLocator(5))
         column[1].set_xlabel(label)
         sizes = sorted({row["size"] for row in growth[what]})
         column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)
         once |= dict(zip(*reversed(column[0].get_legend_handles_labels()), strict=True))
     panels[0][0].set_ylabel("images a second, training")
-    panels[1][0].set_ylabel("MB that a step holds")
+    panels[1][0].set_ylabel("MB of a step, beside the weights")
     figure.legend(once.values(), once.keys(), loc="outside upper left", ncols=3)
     return figure
 

@@ -96,6 +96,7 @@ def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str]
     axes.set_yticks(range(len(variants)), [label(name) for name in variants])
     axes.set_ylim(len(variants) - 0.45, -0.55)
     tidy(axes, "x")
+    axes.tick_params(axis="y", pad=8)  # an arrow head has room beside the panel
     axes.spines["left"].set_visible(False)
 
 
