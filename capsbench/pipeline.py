@@ -43,7 +43,7 @@ from capsbench.provenance import PACKAGE, digest_of, digest_of_file
 from capsbench.provenance import source_digest as digest_of_source
 
 STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
-LOCK = ".lock"  # in a results folder and in each of its runs
+LOCK = ".lock"  # in a results folder, and in each folder below it that one process at a time works in
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 
 

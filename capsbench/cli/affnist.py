@@ -49,9 +49,9 @@ def find_affnist(house: House, source: DataSource) -> str:
     if path is None:
         return f"affNIST: affnist-synth, not the paper's test set ({reason})."
     _read_whole(house, source)
-    stale = _measured_on_another(house, source)
+    others = _measured_on_another(house, source)
     remade = (
-        f" {stale} measured on affnist-synth will be made again; to keep them, take the files away." if stale else ""
+        f" {others} measured on affnist-synth will be made again; to keep them, take the files away." if others else ""
     )
     return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)}).{remade}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,11 @@ from capsbench.provenance import machine
 if TYPE_CHECKING:
     import torch
 
-PATIENCE = 5.0  # seconds of waiting before it is said
+PATIENCE = 10.0  # seconds of waiting before it is said
+
+
+_machine = functools.cache(machine)
+_said: set[str] = set()  # once a process: `capsbench work` holds a device for each run
 
 
 @contextmanager
@@ -29,7 +34,7 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
     from capsbench.training import device as devices
 
     _say_if_a_gpu_is_no_use(console, name, devices.BATCH_JOBS)
-    words = "every GPU is held by another process of capsbench; waiting for one"
+    words = f"waiting for {name or 'a GPU'}: other processes of capsbench hold what there is, or it is slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True
     said.start()
@@ -47,7 +52,7 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str,
 
     if name or os.environ.get("CAPSBENCH_DEVICE") or torch.cuda.is_available() or not gpus():
         return
-    here = machine()
+    here = _machine()
     if here["gpu"] is None:
         return
     why = "which has no CUDA" if torch.version.cuda is None else f"which is for CUDA {torch.version.cuda}"
@@ -56,4 +61,6 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str,
     )
     if any(os.environ.get(job) for job in jobs):
         raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
-    console.print(f"{words}: this works on the CPU.", style="yellow", markup=False)
+    if words not in _said:
+        console.print(f"{words}: this works on the CPU.", style="yellow", markup=False)
+    _said.add(words)

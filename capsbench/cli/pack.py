@@ -132,12 +132,16 @@ def _is_over(manifest: Path) -> bool:
     """Whether nothing is left to do of the run that has this file: it is evaluated, or failed."""
     try:
         said = read_json(manifest)
-        if said["status"] != "done":
-            return True
-        of = [read_json(path).get("weights", said["weights"]) for path in manifest.parent.glob("*/metrics.json")]
-        return bool(of) and set(of) == {said["weights"]}  # of an earlier training's weights it is not
+        status, weights = said["status"], said["weights"]
     except (ValueError, KeyError, TypeError):
-        return True  # a broken file counts as done nowhere: that run is made again
+        return True  # a broken manifest counts as done nowhere: that run is made again
+    try:
+        of = [read_json(path)["weights"] for path in manifest.parent.glob("*/metrics.json")]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return status != "done" or (
+        bool(of) and set(of) == {weights}
+    )  # those of an earlier training's weights do not count
 
 
 def missing_packages(have: Iterable[str]) -> list[str]:

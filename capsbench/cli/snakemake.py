@@ -45,7 +45,10 @@ def gpus() -> int:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
     if (program := shutil.which("nvidia-smi")) is None:
         return 0
-    said = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False)
+    try:
+        said = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False, timeout=20)
+    except subprocess.TimeoutExpired:  # a driver that hangs
+        return 0
     return len([line for line in said.stdout.splitlines() if line.startswith("GPU ")])
 
 

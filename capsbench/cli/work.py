@@ -134,6 +134,7 @@ def _tuned(
     """The plan and the row again, with the rate that tuning chose."""
     tune_cells(console, house, source, [cell], device, threads, None)
     fresh, _ = open_house(house.path)
+    fresh.custom_sources.update(house.custom_sources)  # a routing of the user's, imported already, stays what it was
     row = next(other for other in fresh.cells if other.label == cell.label)
     return fresh, dataclasses.replace(row, seeds=cell.seeds)
 

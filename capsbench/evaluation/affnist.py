@@ -53,17 +53,17 @@ def _matched(trained: Trained, options: AffnistTask, images: int, dataset: dict[
     curve = read_curve(trained.folder, ["held_out_accuracy", "affnist_accuracy"])
     held_out, measured = (curve[name].to_numpy() for name in ("held_out_accuracy", "affnist_accuracy"))
     try:
-        value = _held(held_out, measured, options.matched_at)
+        value = _read_off_surely(held_out, measured, options.matched_at)
     except NotMatchedError as reason:
         return Condition("matched", images, {}, status="not matched", reason=str(reason), dataset=dataset)
     metrics = {"accuracy": (100 * value, "%"), "held_out_accuracy": (100 * options.matched_at, "%")}
     return Condition("matched", images, metrics, dataset=dataset)
 
 
-def _held(held_out: Array, measured: Array, level: float) -> float:
-    """`read_off`, of a level that held-out accuracy had got to before its last evaluation; both [n].
+def _read_off_surely(held_out: Array, measured: Array, level: float) -> float:
+    """`read_off` (both [n]), but of no level that held-out accuracy gets to at its last evaluation alone.
 
-    An evaluation that jitters upwards is pooled with those that fall back after it, and nothing comes after the last.
+    One that jitters upwards is pooled with those that fall back after it, and after the last there is none.
 
     Raises NotMatchedError as `read_off` does, and where the last evaluation alone gets to the level.
     """
@@ -73,8 +73,7 @@ def _held(held_out: Array, measured: Array, level: float) -> float:
             read_off(held_out[:-1], measured[:-1], level)
         except NotMatchedError:
             raise NotMatchedError(
-                f"held-out accuracy got to {level:.2%} at its last evaluation alone, for all that is known by chance: "
-                "train longer"
+                f"held-out accuracy got to {level:.2%} at its last evaluation alone, which may be chance; train longer"
             ) from None
     return value
 

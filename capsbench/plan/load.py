@@ -217,7 +217,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
         plan = Plan.model_validate(raw)
     except ValidationError as error:
         raise sentence_of(error, Plan, path) from None
-    if plan.name != path.stem and (other := path.with_name(f"{plan.name}{path.suffix}")).is_file():
+    if plan.name != path.stem and (other := _namesake(plan.name, path)):
         raise PlanError(
             f"{path}: name: {plan.name!r} is what {other.name} beside it is called, whose results this plan would "
             "replace; choose another, or leave it out: then a plan is called as its file."
@@ -265,6 +265,16 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     if idle := [name for name in own if name not in named.keys() | bases]:
         raise PlanError(f"{path}: variants.{idle[0]} is in no task's variants, so nothing trains it; name it in one.")
     return plan, named, trainings
+
+
+def _namesake(name: str, path: Path) -> Path | None:
+    """Another plan in the folder of `path` that has this name: by its own word, or as its file is called."""
+    for other in sorted(path.parent.glob("*.y*ml")):
+        text = other.read_text(encoding="utf-8", errors="replace") if other.is_file() and other != path else ""
+        said = re.search(r"""^name:\s*['"]?([^\s'"#]+)""", text, re.MULTILINE)
+        if re.search(r"^tasks:", text, re.MULTILINE) and (said[1] if said else other.stem) == name:
+            return other
+    return None
 
 
 def _check_digits(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:

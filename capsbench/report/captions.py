@@ -93,7 +93,7 @@ def seeds_words(results: Results, task: str) -> str:
     some = [n for n in done.values() if n]
     if not some:
         return f"{words} planned; no run is finished."
-    return f"{words} planned; finished are {span(some)} a row, of {len(some)} of {counted(len(done), 'row')}."
+    return f"{words} planned; finished: {span(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
 
 
 def reductions_of(results: Results, task: str) -> list[str]:

@@ -96,7 +96,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         low, high = (None if x is None else place(x) for x in (s.low, s.high))
         words = f"{with_interval(s, metric.unit)} {metric.unit}".rstrip()
         capsules = "CapsNet" if name.startswith("capsnet") else "capsules"
-        rival = f"best of {len(rivals)} CNNs" if len(rivals) > 1 else "the only CNN so far"
+        rival = f"best of {len(rivals)} CNNs" if len(rivals) > 1 else "the only CNN with runs"
         role = capsules if name == ours else rival
         return Bar(name, results.plan.title(name), role, place(s.mean or 0.0), low, high, words, s.n)
 

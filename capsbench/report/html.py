@@ -164,9 +164,9 @@ def _task_view(results: Results, task: str, published: Published) -> TaskView:
 
 
 def _by_cell(problems: list[Problem]) -> list[tuple[Problem, str]]:
-    """Each problem with the name of what it is about; runs of a cell with one reason, as all that are missing, in one.
+    """The problems, each with the name of what it is about; seeds of a cell that have one reason share a line.
 
-    The file is that of the first.
+    The file that stands there is the first one's.
     """
     groups: dict[tuple[object, ...], list[Problem]] = {}
     for found in problems:

@@ -54,7 +54,8 @@ QUESTIONS = (
     ),
 )
 NO_CELL = "this plan has no such cell"
-NO_RUN = "not trained yet"
+NO_RUN = "no run has the number yet"
+LOST = "its runs failed or were not matched"
 OPPOSITE: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
 HIGHER_IS_BETTER = ("accuracy",)
 
@@ -103,7 +104,9 @@ def untested(judged: Judged) -> list[Untested]:
 def _kind(why: str) -> str:
     if why.startswith(NO_CELL.removesuffix("such cell")):
         return NO_CELL
-    return NO_RUN if why.startswith("no run of ") else why.split(":")[0]
+    if why.startswith("no run of "):
+        return LOST if "failed or not matched" in why else NO_RUN
+    return why.split(":")[0]
 
 
 def outcome(claim: Claim, said: Outcome) -> Outcome:

@@ -19,7 +19,7 @@ Kind = Literal[
 ]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
-    "not matched": "never reached the accuracy it was to be compared at: a result, counted as not matched",
+    "not matched": "never surely reached the accuracy it was to be compared at: a result, counted as not matched",
     "unreadable": "a file is truncated or not in the format",
     "duplicated": "the same run is there twice",
     "foreign": "made by another plan, config or data set",

@@ -81,6 +81,7 @@ def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
                 axes.set_yscale("linear")
                 axes.set_ylim(0, 1.1 * axes.dataLim.y1)
                 axes.yaxis.set_major_locator(MaxNLocator(5))
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
         column[1].set_xlabel(label)
         sizes = sorted({row["size"] for row in growth[what]})
         column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)

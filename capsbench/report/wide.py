@@ -99,7 +99,7 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     for row in rows:
         places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
     best = certainly_best(results, task)
-    empty = _without_runs(rows)
+    empty = without_runs(results, task)
     wide = [
         WideRow(
             variant, condition, _entries(found, variant, condition if several else None, spec, columns, results, best)
@@ -118,10 +118,11 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     return WideTable(task, columns, wide, caption)
 
 
-def _without_runs(rows: list[Row]) -> list[str]:
-    """The variants of which nothing is known yet, where something is of others: a table of dashes hides the numbers."""
-    known = {row.cell.variant for row in rows if row.summary.n or row.n_failed}
-    return [variant for variant in dict.fromkeys(row.cell.variant for row in rows) if known and variant not in known]
+def without_runs(results: Results, task: str) -> list[str]:
+    """The variants that nothing is there of yet, where something is of others: a table of dashes hides the numbers."""
+    begun = {run.variant for run in results.runs if run.task == task}
+    begun |= {p.variant for p in results.problems if p.task == task and p.variant and p.kind != "missing"}
+    return [variant for variant in results.plan.tasks[task] if begun and variant not in begun]
 
 
 def _entries(

@@ -21,13 +21,13 @@ def example(tmp_path: Path) -> Path:
     folder = tmp_path / "example"
     folder.mkdir()
     shutil.copy(EXAMPLE / "my_routing.py", folder)
-    plan = yaml.safe_load((EXAMPLE / "plan.yaml").read_text())
+    plan = yaml.safe_load((EXAMPLE / "custom-routing.yaml").read_text())
     plan["width"] = 0.0625
     plan["training"] |= {"steps": 6, "batch": 8}
     plan["seeds"] = [0]
     plan["tasks"]["mnist"]["test_images"] = 60
     plan["cost"] = {"batch": 4, "repetitions": 1}
-    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    (folder / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
     return folder
 
 
@@ -48,7 +48,7 @@ def test_the_example_is_short() -> None:
 
 
 def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(example: Path) -> None:
-    plan = example / "plan.yaml"
+    plan = example / "custom-routing.yaml"
     for stage in ("train", "evaluate", "cost", "report"):
         code, said = capsbench(example, stage, plan)
         assert code == 0, said
@@ -81,13 +81,13 @@ def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(exam
 def test_a_mistake_is_told_before_any_variant_of_the_plan_trains(example: Path) -> None:
     file = example / "my_routing.py"
     file.write_text(file.read_text().replace("return Routed(v, c, length(v))", "return Routed(v, c, v)"))
-    code, said = capsbench(example, "train", example / "plan.yaml")
+    code, said = capsbench(example, "train", example / "custom-routing.yaml")
     assert code == 2
     assert said.strip().splitlines()[-1] == (
         "capsbench: routing 'my_routing:cosine': it must return scores of shape [3, 10], not [3, 10, 16]."
     )
     assert not list((example / "results").rglob("manifest.json"))
-    code, said = capsbench(example, "train", example / "plan.yaml", "--variant", "cosine-sharp")
+    code, said = capsbench(example, "train", example / "custom-routing.yaml", "--variant", "cosine-sharp")
     assert "capsbench: variant cosine-sharp: routing 'my_routing:cosine': it must return" in said
 
 

@@ -193,10 +193,16 @@ def test_a_missing_plan_names_a_near_one(tmp_path: Path) -> None:
 
 def test_a_copy_of_a_plan_does_not_write_into_the_results_of_its_model(plan, tmp_path: Path) -> None:
     path = plan(("name: small", "name: other"))
-    assert House.load(path).name == "other"
-    path.with_name("other.yaml").touch()
-    with pytest.raises(PlanError, match=r"name: 'other' is what other\.yaml beside it is called, whose results this"):
-        House.load(path)
+    beside = path.with_name("other.yaml")
+    for text in ("", "tasks: {}\nname: 'third'  # its own\n"):  # no plan; a plan of another name
+        beside.write_text(text)
+        assert House.load(path).name == "other"
+    for name, text in (("other.yaml", "tasks: {}\n"), ("copy.yml", "name: other\ntasks: {}\n")):
+        beside.unlink()
+        beside = path.with_name(name)
+        beside.write_text(text)
+        with pytest.raises(PlanError, match=rf"name: 'other' is what {name} beside it is called, whose results this"):
+            House.load(path)
 
 
 def test_shipped_plans_are_called_as_their_files() -> None:

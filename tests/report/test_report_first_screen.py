@@ -158,7 +158,7 @@ def test_the_first_screen_says_n_of_both_bars_and_how_the_cnn_was_chosen(folder:
     page = " ".join(toy_claims.write_page(folder, folder / "report.html").read_text().split())
     strip = page[page.index('<div class="experiments"') :]
     assert re.search(r">CapsNet [0-9.]+ ± [0-9.]+ % \(n = 3\)<", strip)
-    assert re.search(r">the only CNN so far [0-9.]+ ± [0-9.]+ % \(n = 2\)<", strip)
+    assert re.search(r">the only CNN with runs [0-9.]+ ± [0-9.]+ % \(n = 2\)<", strip)
     assert "chosen by its mean on test data" in strip
 
 

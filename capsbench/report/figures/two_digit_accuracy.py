@@ -12,7 +12,7 @@ from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, 
 from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import long_table, spec_for
-from capsbench.report.wide import left_out
+from capsbench.report.wide import left_out, without_runs
 
 TASK = "two_digit"
 PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (28x56)"}
@@ -24,9 +24,8 @@ def draw(results: Results, published: Published) -> Drawing:
     metrics = [m for m in spec_for(TASK, results).main if any(r.cell.metric == m.name and r.summary.n for r in rows)]
     if not metrics:
         raise NotDrawnError(f"no finished run of task {TASK} has an accuracy")
-    planned = dict.fromkeys(row.cell.variant for row in rows)
-    known = {row.cell.variant for row in rows if row.summary.n or row.n_failed}
-    variants = [v for v in results.plan.tasks[TASK] if v in known]
+    empty = without_runs(results, TASK)
+    variants = [variant for variant in results.plan.tasks[TASK] if variant not in empty]
     conditions = list(dict.fromkeys(row.cell.condition for row in rows if row.summary.n))
     height = 0.8 / len(conditions)
     figure = canvas(WIDTH, 1.1 + (0.16 + 0.2 * len(conditions)) * len(variants))
@@ -34,7 +33,7 @@ def draw(results: Results, published: Published) -> Drawing:
     frame = results.frame[results.frame["task"] == TASK]
     for axes, metric in zip(panels, metrics, strict=True):
         for row in rows:
-            if row.cell.metric != metric.name or row.cell.condition not in conditions or row.cell.variant not in known:
+            if row.cell.metric != metric.name or row.cell.condition not in conditions or row.cell.variant in empty:
                 continue
             k = conditions.index(row.cell.condition)
             y = variants.index(row.cell.variant) + (k + 0.5) * height - 0.4
@@ -52,7 +51,8 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_xticks([0, 50, 100])
         axes.set_xlabel(f"{metric.label}, {metric.unit}".replace(" and ", "\nand ").replace(" alone ", "\nalone "))
         tidy(axes, "x")
-    names = [f"{results.plan.title(v)}, n={len(results.done(TASK, v))}" for v in variants]
+    most = {v: max((row.summary.n for row in rows if row.cell.variant == v), default=0) for v in variants}
+    names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
     panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 30)) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
     handles = [
@@ -62,7 +62,7 @@ def draw(results: Results, published: Published) -> Drawing:
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
-        *([f"Of {counted(missing, 'row')} there is no run yet."] if (missing := len(planned) - len(known)) else []),
+        *([f"Of {counted(len(empty), 'row')} there is no run yet."] if empty else []),
         _weights_in_words(results),
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),

@@ -13,7 +13,7 @@ from capsbench.plan.claims import Claim, Claims
 from capsbench.report.results import Results
 from capsbench.report.statistics import CONFIDENCE, Estimate, ThreeTrials
 from capsbench.report.verdicts.sides import Side
-from capsbench.report.verdicts.words import claimed, level, ours
+from capsbench.report.verdicts.words import claimed, ours, shown_value
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", "not run")
@@ -71,7 +71,7 @@ class Judgement:
             "unit": next((side.unit for side in self.sides if side.values), None),
             "condition": claim.condition,
             "dataset": next(({"name": s.dataset, "badge": s.badge} for s in self.sides if s.dataset), None),
-            "shown": {"ours": ours(self), "claimed": claimed(self), "value": level(self)},
+            "shown": {"ours": ours(self), "claimed": claimed(self), "value": shown_value(self)},
             "budget": results.plan.budget,
             "reductions": list(dict.fromkeys(reduced)),
             "effect": estimate.value if estimate else None,

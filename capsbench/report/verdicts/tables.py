@@ -11,7 +11,7 @@ from capsbench.report.captions import budget_words, counted, listing
 from capsbench.report.formats import to_latex, to_markdown
 from capsbench.report.results import Results
 from capsbench.report.verdicts.judged import Judged, Judgement
-from capsbench.report.verdicts.words import claimed, level, ours
+from capsbench.report.verdicts.words import claimed, ours, shown_value
 from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable
 
 CSV_COLUMNS = [
@@ -62,7 +62,7 @@ def _table(judged: Judged, results: Results, family: str) -> WideTable:
     caption += [f"Data: {listing(data)}."] if data else []
     tasks = {side.task for judgement in found for side in judgement.sides}
     budget = budget_words(results, next(iter(tasks)) if len(tasks) == 1 else None)
-    caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut at 0 and 100 %."]
+    caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut where a share of images ends."]
     tested = sum(judgement.claim.kind != "value" for judgement in found)
     if any(judgement.p is not None for judgement in found):
         caption.append(f"Holm over the {counted(tested, 'claim')} of the family, run or not.")
@@ -75,7 +75,7 @@ def _row(judgement: Judgement) -> WideRow:
     entries = [
         Entry(claim.sentence, claim.sentence),
         Entry(judgement.verdict, judgement.verdict),
-        Entry(ours(judgement), level(judgement)),
+        Entry(ours(judgement), shown_value(judgement)),
         Entry(claimed(judgement), claim.expected),
         Entry(NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}", p),
         Entry(str(judgement.n), judgement.n),

@@ -65,7 +65,7 @@ def ours(judgement: Judgement) -> str:
     return f"{number(mean)} ({number(low)} to {number(high)}) {unit}".rstrip()
 
 
-def level(judgement: Judgement) -> float | None:
+def shown_value(judgement: Judgement) -> float | None:
     """The number that `ours` begins with, by which a table sorts."""
     return None if judgement.estimate is None else judgement.estimate.value + _constant(judgement)
 
