@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds of waiting before it is said
 
 
-_machine = functools.cache(machine)
 _said: set[str] = set()  # once a process: `capsbench work` holds a device for each run
 
 
@@ -52,7 +50,7 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str,
 
     if name or os.environ.get("CAPSBENCH_DEVICE") or torch.cuda.is_available() or not gpus():
         return
-    here = _machine()
+    here = machine()
     if here["gpu"] is None:
         return
     why = "which has no CUDA" if torch.version.cuda is None else f"which is for CUDA {torch.version.cuda}"

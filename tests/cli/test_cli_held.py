@@ -14,6 +14,7 @@ from rich.console import Console
 
 from capsbench.cli import held
 from capsbench.errors import CapsbenchError
+from capsbench.provenance import machine
 from capsbench.training import device as devices
 
 NVIDIA_SMI = """#!/bin/sh
@@ -38,7 +39,7 @@ def text(console: Console) -> str:
 def _forgotten() -> Iterator[None]:
     """What a process asks and says once."""
     yield
-    held._machine.cache_clear()
+    machine.cache_clear()
     held._said.clear()
 
 
@@ -48,7 +49,7 @@ def _mock_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
-    held._machine.cache_clear()
+    machine.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("CUDA_VISIBLE_DEVICES", "CAPSBENCH_DEVICE", *devices.BATCH_JOBS):
