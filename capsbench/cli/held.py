@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE = 10.0  # seconds of waiting before it is said
-
-
 _said: set[str] = set()  # once a process: `capsbench work` holds a device for each run
 
 

@@ -135,13 +135,13 @@ def _is_over(manifest: Path) -> bool:
         status, weights = said["status"], said["weights"]
     except (ValueError, KeyError, TypeError):
         return True  # a broken manifest counts as done nowhere: that run is made again
+    if status != "done":
+        return True
     try:
-        of = [read_json(path)["weights"] for path in manifest.parent.glob("*/metrics.json")]
+        scored = {read_json(path)["weights"] for path in manifest.parent.glob("*/metrics.json")}
     except (ValueError, KeyError, TypeError):
         return False
-    return status != "done" or (
-        bool(of) and set(of) == {weights}
-    )  # those of an earlier training's weights do not count
+    return scored == {weights}  # metrics of an earlier training are none of this one's
 
 
 def missing_packages(have: Iterable[str]) -> list[str]:
