@@ -45,7 +45,7 @@ class CapsNet(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the first weights from torch's generator.
 
-        `paper`: the paper does not say; PyTorch's defaults, and W_ij ~ N(0, 0.1^2) as in the authors' code.
+        `paper`: the paper does not say; PyTorch's defaults, and W_ij ~ N(0, 0.1^2), the authors' 0.1 not truncated.
         `official`: truncated normal, 0.05 in Conv1 and 0.1 everywhere else, every bias 0.1.
         """
         if self.spec.init == "official":

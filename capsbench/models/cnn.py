@@ -20,7 +20,7 @@ CLASSES = 10
 class Cnn(nn.Module):
     """Convolutions with ReLU and max-pooling, then dense layers with ReLU, dropout and ten classes.
 
-    The Table 1 CNN (section 4): 5x5 convolutions of 256, 256, 128 channels, dense 328 and 192, dropout, softmax; its
+    The Table 1 CNN (section 5): 5x5 convolutions of 256, 256, 128 channels, dense 328 and 192, dropout, softmax; its
     35,445,522 parameters at 28x28 tell that the convolutions keep the size (SAME padding).
     With `head: average`, ConvNet-Avg (Gu et al. 2021): a global average in the place of flattening and dense layers.
 

@@ -1,8 +1,9 @@
 """Matrix capsules: "Matrix capsules with EM routing" (Hinton, Sabour and Frosst 2018), figure 1, small configuration.
 
-Two things differ from the paper. A capsule of a convolutional layer normalises its R_ij over the types of one place at
-a time, not over all places that see it (as published ports do). The cost of EM is scaled by 100 / children of a parent
-(`capsbench.routing.em`), without which the activations of parents with many children are 0 or 1 from the start.
+Three things differ from the paper. A capsule of a convolutional layer normalises its R_ij over the types of one place
+at a time, not over all places that see it (as published ports do). The cost of EM is scaled by 100 / children of a
+parent (`capsbench.routing.em`), without which the activations of parents with many children are 0 or 1 from the start.
+Each type of parent learns a beta_a of its own, where the paper has one for all capsules.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MatrixCapsules(nn.Module):
         self.beta_u = nn.Parameter(torch.zeros(outputs))
 
     def votes(self, poses: Tensor) -> Tensor:
-        """V_ij = M_i W_ij (section 2.1): poses [N, I, 4, 4] to votes [N, I, J, 16]."""
+        """V_ij = M_i W_ij (section 2): poses [N, I, 4, 4] to votes [N, I, J, 16]."""
         return torch.einsum("nipq,ijqr->nijpr", poses, self.weight).flatten(3)
 
     def forward(self, poses: Tensor, activations: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:

@@ -50,7 +50,7 @@ def spread_loss(activations: Tensor, targets: Tensor, margin: float | Tensor) ->
 def spread_margin(progress: float | Tensor) -> float | Tensor:
     """The margin m of the spread loss when the share `progress` in [0, 1] of training is done: 0.2 to 0.9, linearly.
 
-    The paper (section 3.1) gives both ends and says that it grows linearly, not over how many steps.
+    The paper (section 4.1) gives both ends and says that it grows linearly, not over how many steps.
     """
     return 0.2 + 0.7 * progress
 

@@ -25,7 +25,7 @@ def torch_seed(seed: int, purpose: str) -> int:
 
 def adam(model: nn.Module, rate: float, on_device: bool) -> torch.optim.Adam:
     """The optimiser of a run; eps is TensorFlow's default, as are the betas (section 4: "Adam with its TensorFlow
-    default parameters").
+    default parameters"). TensorFlow adds it before the second moment's bias is corrected, PyTorch after.
 
     on_device: the rate lies in a tensor beside the weights, in float32, as a captured step reads it. Else it is a
     number, in double precision, which a CPU's bits hang on.
