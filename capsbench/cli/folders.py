@@ -67,5 +67,17 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
     with writable(folder):
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
+    if _is_older(results):
+        words = (
+            f"The tables and the page in the crate are older than some of its runs; `capsbench report {where}` first."
+        )
+        console.print(words, style="yellow", markup=False)
     for problem in results.problems:
         console.print(str(problem), style="yellow", markup=False)
+
+
+def _is_older(results: Results) -> bool:
+    """Whether a run was scored after the report was drawn, as far as the files' times tell."""
+    page = results.folder / "report.html"
+    scored = [path for run in results.runs.values() for path in run.folder.glob("*/metrics.json")]
+    return page.is_file() and any(path.stat().st_mtime > page.stat().st_mtime for path in scored)

@@ -127,6 +127,12 @@ def left_out_words(results: Results, task: str) -> str:
     return listing(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
+def left_out_sentence(results: Results, task: str) -> list[str]:
+    """The same as one sentence; none where nothing is left out."""
+    words = left_out_words(results, task)
+    return [f"Left out of the means, named in the report: {words}."] if words else []
+
+
 def conditions_in_words(results: Results, task: str) -> list[str]:
     """One sentence each on data, budget, reductions, seeds and steps: the caption of whatever shows this task."""
     sentences = [f"Data: {data_words(results, task)}.", f"Budget: {budget_words(results, task)}."]
@@ -157,9 +163,7 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     sentences.append(
         "Mean over seeds ± half the width of Student's t 95 % interval; seeds that agree have none, nor has one."
     )
-    left_out = left_out_words(results, task)
-    if left_out:
-        sentences.append(f"Left out of the means, named in the report: {left_out}.")
+    sentences += left_out_sentence(results, task)
     if mixed := results.count("mixed", task):
         words = "1 mixture" if mixed == 1 else f"{mixed} mixtures"
         sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")

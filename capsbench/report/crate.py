@@ -17,7 +17,8 @@ from capsbench.report.results import Results, Run
 PROFILE = "https://w3id.org/ro/crate/1.1"
 LICENSE = "https://spdx.org/licenses/MIT"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip's earliest time: the same results give the same bytes
-OF_A_RUN = ("manifest.json", "history.csv", "curve.csv", "*/metrics.json", "*/*.csv")
+OF_A_RUN = ("manifest.json", "history.csv", "curve.csv")
+OF_A_CONDITION = ("metrics.json", "*.csv")
 OF_THE_PLAN = (
     *("plan.json", "data.json", "cost.json", "claims.json", "report.html", "tables/*", "figures/*"),
     "tuning/*/*.json",
@@ -47,7 +48,12 @@ def write_crate(path: Path, results: Results, tables: list[Path]) -> None:
 def _files(results: Results) -> dict[str, Path]:
     """The files by their names in the crate; a link is left out, it may lead anywhere."""
     found = [path for pattern in OF_THE_PLAN for path in results.folder.glob(pattern)]
-    found += [path for run in results.runs.values() for pattern in OF_A_RUN for path in run.folder.glob(pattern)]
+    for run in results.runs.values():
+        found += [path for pattern in OF_A_RUN for path in run.folder.glob(pattern)]
+        counted = [
+            run.folder / condition for condition in run.metrics | run.apart
+        ]  # not what was scored of other weights
+        found += [path for folder in counted for pattern in OF_A_CONDITION for path in folder.glob(pattern)]
     return {
         path.relative_to(results.folder).as_posix(): path
         for path in found

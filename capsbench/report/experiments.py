@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
-from capsbench.report.judged import Judged
+from capsbench.report.judged import Claim, Judged
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary, summarise
@@ -101,7 +101,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         return Bar(name, results.plan.title(name), role, place(s.mean or 0.0), low, high, words, s.n)
 
     label = f"{metric.label}, {metric.unit}" if metric.unit else metric.label
-    badge = str(of["badge"].iloc[0]) if len(of) else "no data scored yet"
+    badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
     return Experiment(
         task,
         spec.title.replace("{badge}", results.plan.dataset.badge),
@@ -114,7 +114,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         None if paper is None else place(paper.value),
         "no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
         (f"{start:.3g}", f"{end:.3g}"),
-        _verdicts(results, judged, task, ours, best),
+        _verdicts(results, judged, Cell(task, ours, condition, metric.name) if ours else None, best),
     )
 
 
@@ -145,18 +145,29 @@ def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tup
 
 
 def _verdicts(
-    results: Results, judged: Judged | None, task: str, ours: str | None, best: str | None
+    results: Results, judged: Judged | None, ours: Cell | None, best: str | None
 ) -> list[tuple[str, str, str]]:
-    """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim."""
-    if judged is None:
+    """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim.
+
+    A claim that the baseline is the better of the two says so in its label: reproduced, it is against the capsules.
+    """
+    if judged is None or ours is None:
         return []
     said: list[tuple[str, str, str]] = []
-    value = judged.get(VALUE_CLAIMS.get(task, ""))
+    value = judged.get(VALUE_CLAIMS.get(ours.task, ""))
     if value is not None:
         said.append(("value" if value.kind == "value" else "claimed level", value.verdict, value.id))
-    for claim in judged.claims:
-        roles = {cell.variant for cell in claim.cells if cell.task == task}
-        if claim.kind == "direction" and ours and best and roles == {ours, best} and len(claim.cells) == 2:
-            said.append((f"against {results.plan.title(best)}", claim.verdict, claim.id))
-            break
+    against = [claim for claim in judged.claims if best and _is_about(claim, ours, best)]
+    run = [claim for claim in against if claim.verdict != "not run"]
+    for claim in (run or against)[:1]:
+        claimed = next(cell.variant for cell in claim.cells if cell.role == "claimed")
+        title = results.plan.title(best or "")
+        said.append((f"{title} is better" if claimed == best else f"against {title}", claim.verdict, claim.id))
     return said
+
+
+def _is_about(claim: Claim, ours: Cell, best: str) -> bool:
+    """Whether a claim says which of the two is better at what the strip shows."""
+    cells = {(cell.task, cell.variant, cell.metric) for cell in claim.cells}
+    shown = {(ours.task, ours.variant, ours.metric), (ours.task, best, ours.metric)}
+    return claim.kind == "direction" and claim.condition == ours.condition and cells == shown

@@ -50,6 +50,7 @@ def tidy_metrics(results: Results) -> pd.DataFrame:
     frame["gpu"] = [_text(m.machine.get("gpu")) for m in manifests]
     frame["torch"] = [_text(m.versions.get("torch")) for m in manifests]
     frame["commit"] = [_text(m.git.commit) for m in manifests]
+    frame["dirty"] = pd.array([m.git.dirty for m in manifests], dtype="boolean")  # files differed from the commit
     frame["config_digest"] = [_text(m.digests.get("config")) for m in manifests]
     frame["weights_digest"] = [_text(m.weights) for m in manifests]
     return frame

@@ -48,6 +48,8 @@ LATEX_SPECIAL = {
     "…": r"\dots{}",
     "’": "'",
     "λ": r"$\lambda$",
+    "[": "{[}",  # at the head of a row these two are read as arguments of the line break before it
+    "*": "{*}",
 }
 LEFT = ("name", "condition", "text")  # kinds of columns that stand on the left
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -67,7 +69,7 @@ def latex_text(text: str) -> str:
         elif ord(character) < 128 or (unicodedata.name(character, "").startswith("LATIN") and ord(character) < 384):
             shown.append(character)
         else:
-            shown.append(f"[U+{ord(character):04X}]")
+            shown.append(f"{{[}}U+{ord(character):04X}]")
     return "".join(shown).replace("--", "-{}-")  # two hyphens are two hyphens
 
 

@@ -159,7 +159,7 @@ def _task_view(results: Results, task: str, published: Published) -> TaskView:
         places,
         differences(results, task),
         [places[row.variant] for row in table.rows],
-        [column.kind for column in table.columns].index("value") if table.rows else 0,
+        next((k for k, column in enumerate(table.columns) if column.kind == "value"), 0),
     )
 
 

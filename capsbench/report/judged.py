@@ -31,6 +31,7 @@ class ClaimCell(_File):
     task: str
     variant: str
     title: str = ""
+    metric: str = ""
     n: int | None = None
 
 

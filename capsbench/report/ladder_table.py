@@ -51,9 +51,10 @@ def cost_of(results: Results, row: Compared) -> tuple[int | None, int | None]:
     return (runs[0].manifest.parameters, runs[0].manifest.flops) if runs else (None, None)
 
 
-def ladder_caption(results: Results) -> list[str]:
-    """What is said under table and figure; the first sentence is the title."""
-    words = WORDS + ([OWN_TRUNK] if "two_digit" in results.plan.comparisons.get("ladder", {}) else [])
+def ladder_caption(results: Results, gains: bool = True) -> list[str]:
+    """What is said under table and figure; the first sentence is the title. `gains`: whether they are shown."""
+    own = [OWN_TRUNK] if "two_digit" in results.plan.comparisons.get("ladder", {}) else []
+    words = [words for words in WORDS + own if gains or not words.startswith("Gain:")]
     return caption_of(results, "ladder", words)
 
 

@@ -104,8 +104,10 @@ def untested(judged: Judged) -> list[Untested]:
 def _kind(why: str) -> str:
     if why.startswith(NO_CELL.removesuffix("such cell")):
         return NO_CELL
+    if why.startswith("every run of "):
+        return LOST
     if why.startswith("no run of "):
-        return LOST if "failed or not matched" in why else NO_RUN
+        return NO_RUN
     return why.split(":")[0]
 
 

@@ -112,7 +112,8 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
         titles = "; ".join(results.plan.title(variant) for variant in empty)
         caption.append(f"{counted(len(empty), 'row')} without a run yet: {titles}.")
     if best:
-        caption.append(f"{BOLD} the best of its column, certainly (Welch's t over seeds, Holm over the table).")
+        under = " under its condition" if several else ""
+        caption.append(f"{BOLD} the best of its column{under}, certainly (Welch's t over seeds, Holm over the table).")
         if any(is_control(results, task, variant) for variant, _ in places):
             caption.append("No row that was trained on pairs takes part in that.")
     return WideTable(task, columns, wide, caption)

@@ -25,6 +25,14 @@ from capsbench.report.statistics import (
 )
 
 
+def test_seeds_that_agree_are_no_spread_here_either() -> None:
+    effects = np.random.default_rng(0).normal(size=(2, 100))
+    same = Scored(np.array([1.5, 1.5]), effects)
+    assert crossed(same, Scored(np.array([0.5, 0.5]), effects)) is None
+    assert difference([1.5, 1.5], [0.5, 0.5]) is None
+    assert crossed(same, Scored(np.array([0.5, 0.6]), effects)) is not None
+
+
 def slack(share: float, trials: int) -> float:
     """Four standard errors of a share of so many trials: exceeded once in 16,000."""
     return 4 * float(np.sqrt(share * (1 - share) / trials))

@@ -122,6 +122,22 @@ def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, pub
     assert (two_digit.ours.variant, two_digit.paper, two_digit.paper_words) == ("two-digit-kmeans", None, "no figure")
 
 
+def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_calls_better(
+    folder: Path, published: Published
+) -> None:
+    ours, rival = "capsnet-r3-recon", "cnn"
+    claims = [
+        toy_claims.claim("official", "not run", [rival, ours]),
+        toy_claims.claim("elsewhere", "reproduced", [ours, rival], condition="converged"),
+        toy_claims.claim("judged", "reproduced", [rival, ours]),
+    ]
+    for count, said in ((3, "judged"), (1, "official")):
+        toy_claims.write_claims(folder, claims[:count])
+        results = collect(folder)
+        mnist = experiments(results, published, read_claims(results))[0]
+        assert [(label, name) for label, _, name in mnist.verdicts] == [("CNN (Table 1) is better", said)]
+
+
 def test_capsules_are_those_that_the_task_s_claim_is_about() -> None:
     claims = {claim.id: claim for claim in load_claims().claims}
     assert {task: claims[name].cell for task, name in VALUE_CLAIMS.items()} == {
@@ -158,7 +174,7 @@ def test_the_first_screen_says_n_of_both_bars_and_how_the_cnn_was_chosen(folder:
     page = " ".join(toy_claims.write_page(folder, folder / "report.html").read_text().split())
     strip = page[page.index('<div class="experiments"') :]
     assert re.search(r">CapsNet [0-9.]+ ± [0-9.]+ % \(n = 3\)<", strip)
-    assert re.search(r">the only CNN with runs [0-9.]+ ± [0-9.]+ % \(n = 2\)<", strip)
+    assert re.search(r'title="the only CNN with runs">CNN \(Table 1\) [0-9.]+ ± [0-9.]+ % \(n = 2\)<', strip)
     assert "chosen by its mean on test data" in strip
 
 

@@ -28,7 +28,7 @@ def test_latex_special_characters_are_escaped() -> None:
         r"a \& b \% c \_ d \# \$ \{ \} \textasciitilde{} \textasciicircum{} \textbackslash{}"
     )
     assert latex_text("1.5 ± 0.1 é") == r"1.5 $\pm$ 0.1 é"
-    assert latex_text("漢") == "[U+6F22]"
+    assert latex_text("漢") == "{[}U+6F22]"
     assert latex_text("a--b\n\nc") == "a-{}-b c"
 
 
@@ -46,6 +46,17 @@ def test_latex_has_booktabs_and_as_many_cells_as_columns() -> None:
     assert "<" not in inside
     bare = re.sub(r"\\[{}]", "", inside)
     assert bare.count("{") == bare.count("}")
+
+
+def test_a_title_that_begins_with_a_bracket_or_a_star_is_no_argument_of_the_line_before(tmp_path: Path) -> None:
+    columns = [Column("variant", "name"), Column("n", "count")]
+    rows = [WideRow(name, "test", [Entry(name), Entry("3")]) for name in ("[2pt] a", "*b", "Ω-squash", "plain")]
+    (tmp_path / "heads.tex").write_text(to_latex(WideTable("heads", columns, rows, ["A title."])), encoding="utf-8")
+    command = [tool("pdflatex"), "-interaction=nonstopmode", "-halt-on-error", "heads.tex"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert made.returncode == 0, made.stdout[-800:]
+    for name in ("[2pt] a", "*b"):
+        assert rf"\\{chr(10)}{name}" not in (tmp_path / "heads.tex").read_text()
 
 
 def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Report], tmp_path: Path) -> None:

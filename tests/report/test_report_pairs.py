@@ -116,3 +116,18 @@ def test_digits_that_are_none_judge_nothing(tmp_path: Path) -> None:
     judgement = one(folder, direction("two_digit"))
     assert judgement.verdict == "not run"
     assert "names digits that are none" in judgement.why
+
+
+def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "pairs", {"multimnist": ["capsnet-r3-recon"]})
+    for seed in range(5):
+        true = 10 * seed + 1 + 0.1 * (seed % 2)  # far apart by seed, each a little over its baseline
+        measure(folder, "multimnist", "capsnet-r3-recon", seed, "test", ssim_true=true, baseline_ssim=10.0 * seed)
+    measure(folder, "multimnist", "capsnet-r3-recon", 4, "test", ssim_true=99.0)  # without its baseline
+    said = claim(
+        "direction", cell="multimnist/capsnet-r3-recon", baseline=None, metric="ssim_true",
+        baseline_metric="baseline_ssim", direction="greater", test="paired",
+    )  # fmt: skip
+    judgement = one(folder, said)
+    assert judgement.verdict == "reproduced"
+    assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(1.05)  # noqa: PT018

@@ -36,7 +36,10 @@ def claim(name: str, verdict: str, variants: list[str], **changes: Any) -> dict[
         "ci_low": -0.3 if run else None, "ci_high": -0.1 if run else None, "p": 0.01 if run else None,
         "p_holm": 0.02 if run else None, "n": 3 if run else None, "seeds_needed": 9 if verdict == "undecided" else None,
         "paper": 0.25 if kind == "value" else None, "delta": 0.05 if kind == "value" else None,
-        "cells": [{"role": role, "task": "mnist", "variant": v, "title": v, "n": 3, "runs": []} for role, v in roles],
+        "cells": [
+            {"role": role, "task": "mnist", "variant": v, "title": v, "metric": "error", "n": 3, "runs": []}
+            for role, v in roles
+        ],
         "tables": ["mnist"], "figures": ["mnist_error"],
     } | changes  # fmt: skip
 

@@ -46,7 +46,8 @@ def draw(results: Results, published: Published) -> Drawing:
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
-        "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step), for a comparison the",
+        "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step; of no difference: the",
+        "interval that both one-sided tests decide by, at that level), for a comparison the",
         "claimed cell less the other, or less the number that it is to beat; cut where a share of images ends. Diamond",
         "and band: what is claimed, with the tolerance written down before; a dashed line: no difference.",
         f"Budget: {budget_words(results)}. Of all claims {counts}.",

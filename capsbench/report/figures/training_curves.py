@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from capsbench.report.captions import conditions_in_words, counted, listing
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks_of, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -30,11 +30,12 @@ def draw(results: Results, published: Published) -> Drawing:
     columns = min(len(curves), 2)
     lines = -(-len(curves) // columns)
     variants = list(dict.fromkeys(variant for task in curves.values() for variant in task))
+    found_looks = looks_of(variants)  # few of a plan's many rows: their looks in the whole plan may be much alike
     figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(variants) // 3) + 0.3)
     panels = figure.subplots(lines, columns, squeeze=False).flat
     for axes, (task, found) in zip(panels, curves.items(), strict=False):
         for variant, seeds in found.items():
-            look = looks(results)[variant]
+            look = found_looks[variant]
             for loss in seeds if len(seeds) > 1 else []:
                 axes.plot(loss.index, loss, color=look.colour, lw=0.6, alpha=0.4)
             mean = pd.concat(seeds, axis=1).mean(axis=1) if len(seeds) > 1 else seeds[0]
@@ -58,7 +59,7 @@ def draw(results: Results, published: Published) -> Drawing:
         tidy(axes)
     for axes in list(figure.axes)[len(curves) :]:
         axes.set_visible(False)
-    key(figure, looks(results), variants)
+    key(figure, found_looks, variants)
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
     caption = (

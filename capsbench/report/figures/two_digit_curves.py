@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks_of, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -32,12 +32,13 @@ def draw(results: Results, published: Published) -> Drawing:
             curves.setdefault(run.key.variant, []).append(curve.drop_duplicates("epoch", keep="last"))
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
+    found_looks = looks_of(curves)  # few of a plan's many rows: their looks in the whole plan may be much alike
     figure = canvas(WIDTH, 3.2 + 0.2 * -(-len(curves) // 3))
     for axes, (metric, words) in zip(
         figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0], metrics.items(), strict=True
     ):
         for variant, found in curves.items():
-            look = looks(results)[variant]
+            look = found_looks[variant]
             for curve in found:
                 axes.plot(curve["epoch"], 100 * curve[metric], color=look.colour, lw=0.6, alpha=0.4)
             mean = 100 * pd.concat(found).groupby("epoch")[metric].mean()
@@ -47,7 +48,7 @@ def draw(results: Results, published: Published) -> Drawing:
         axes.set_ylim(0, 100)
         axes.set_ylabel(words)
         tidy(axes)
-    key(figure, looks(results), list(curves), names={v: f"{v}, n={len(found)}" for v, found in curves.items()})
+    key(figure, found_looks, list(curves), names={v: f"{v}, n={len(found)}" for v, found in curves.items()})
     sentences = [
         f"Condition {condition} after each of the last epochs of training on single digits.",
         "Thin lines: seeds; thick lines: their means, of one seed that seed.",

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsbench.report.statistics.estimate import Estimate, Part, satterthwaite
+from capsbench.report.statistics.seeds import differ
 
 Array = NDArray[np.float64]
 
@@ -64,10 +65,11 @@ def pair_effects(counts: NDArray[np.integer], values: Array) -> Array:
 def crossed(a: Scored, b: Scored | None = None) -> Estimate | None:
     """The mean of `a` over seeds (less that of `b`) with a crossed bootstrap's standard error.
 
-    None where a side has fewer than two seeds. Raises ValueError if the sides have not the same test digits.
+    None where a side has fewer than two seeds, and where no seed differs from another within a side (see `one_sample`).
+    Raises ValueError if the sides have not the same test digits.
     """
     sides = [a] if b is None else [a, b]
-    if min(len(side.means) for side in sides) < 2:
+    if min(len(side.means) for side in sides) < 2 or not any(differ(side.means) for side in sides):
         return None
     if len({side.effects.shape[1] for side in sides}) > 1:
         raise ValueError("both sides of a crossed bootstrap need the same test digits")

@@ -49,7 +49,7 @@ def one_sample(values: Sequence[float], against: float = 0.0) -> Estimate | None
     good model often have the same, and Student's t would make a certainty of that.
     """
     array = _finite(values)
-    if not _differ(array):
+    if not differ(array):
         return None
     part = _part(array)
     return Estimate(float(array.mean()) - against, part.variance**0.5, len(array) - 1.0, (part,))
@@ -62,7 +62,7 @@ def difference(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
     from another within either (see `one_sample`). Raises ValueError if a value is not finite.
     """
     first, second = _finite(a), _finite(b)
-    if min(len(first), len(second)) < 2 or not (_differ(first) or _differ(second)):
+    if min(len(first), len(second)) < 2 or not (differ(first) or differ(second)):
         return None
     parts = (_part(first), _part(second))
     error = sum(part.variance for part in parts) ** 0.5
@@ -75,7 +75,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
     return one_sample([x - y for x, y in zip(a, b, strict=True)])
 
 
-def _differ(array: NDArray[np.float64]) -> bool:
+def differ(array: NDArray[np.float64]) -> bool:
     """Whether two of the values differ by more than rounding."""
     return len(array) > 1 and bool(np.ptp(array) > 1e-9 * max(1.0, np.abs(array).max()))
 

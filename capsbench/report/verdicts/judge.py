@@ -64,7 +64,7 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
     if judgement.estimate is None:
         judgement.verdict = "undecided"
         judgement.why = (
-            "One seed has no spread: every cell needs at least 2 seeds, and should have 5."
+            f"{_too_few(claim)} has no spread: every cell needs at least 2 seeds, and should have 5."
             if judgement.n < 2
             else "The seeds agree to the last digit, which is no spread to judge by: more seeds are needed."
         )
@@ -94,6 +94,10 @@ def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate
     if claim.test == "welch":
         return difference(sides[0].values, sides[1].values)
     return crossed(reader.scored(sides[0]), reader.scored(sides[1]))
+
+
+def _too_few(claim: Claim) -> str:
+    return "One seed or none that both have" if claim.test == "paired" else "One seed"
 
 
 def _same_runs(sides: list[Side]) -> tuple[list[float], list[float]]:

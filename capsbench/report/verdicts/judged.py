@@ -45,7 +45,9 @@ class Judgement:
 
     @property
     def n(self) -> int:
-        """The smaller number of seeds of the cells."""
+        """The smaller number of seeds of the cells; of pairs, how many seeds both have."""
+        if self.claim.test == "paired" and self.sides:
+            return len(set.intersection(*({run.key.seed for run in side.runs} for side in self.sides)))
         return min((len(side.values) for side in self.sides), default=0)
 
     def as_json(self, results: Results, drawn: Collection[str]) -> dict[str, Any]:

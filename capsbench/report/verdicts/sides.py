@@ -111,6 +111,8 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> str | None
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
         planned = sum((run.task, run.variant) == (side.task, side.variant) for run in plan.runs)
+        if side.failed >= planned > 0:
+            return f"every run of {side.task}/{side.variant} ({planned}) failed or was not matched"
         lost = f", {side.failed} failed or not matched" if side.failed else ""
         return f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
     return None
