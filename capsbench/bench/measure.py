@@ -33,11 +33,18 @@ class Contender:
     seconds: list[float] = field(default_factory=list)
 
 
-def race(contenders: list[Contender], rounds: int, device: torch.device, say: Say) -> None:
+def race(
+    contenders: list[Contender],
+    rounds: int,
+    device: torch.device,
+    say: Say,
+    after: Callable[[int], None] = lambda done: None,
+) -> None:
     """Time every contender once a round, so that what drifts meets all alike; the warm-up is not counted.
 
     `seconds` of each gets `rounds` entries, seconds a call. On a GPU so many calls follow each other between two waits
     (`calls`, doubled in the warm-up) that they take LEAST: one is started while the one before it runs, as in training.
+    `after` is called with the number of rounds done.
     """
     least = LEAST[device.type]
     for contender in contenders:
@@ -49,6 +56,7 @@ def race(contenders: list[Contender], rounds: int, device: torch.device, say: Sa
         for contender in contenders:
             contender.seconds.append(_seconds(contender, device) / contender.calls)
         say(f"round {number + 1} of {rounds}")
+        after(number + 1)
 
 
 def _seconds(contender: Contender, device: torch.device) -> float:
@@ -68,12 +76,16 @@ def wait(device: torch.device) -> None:
 
 
 def products(device: torch.device) -> Iterator[Contender]:
-    """Square matrix products in float32 and bf16: the rate that a step is held against."""
+    """Square matrix products in float32 and bf16, on a GPU in TF32 too: the rate that a step is held against."""
     side = SIDE if device.type == "cpu" else 4 * SIDE
     draw = torch.Generator(device).manual_seed(0)
-    for precision, kind in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+    kinds = {"float32": torch.float32, "bf16": torch.bfloat16} | (
+        {} if device.type == "cpu" else {"tf32": torch.float32}
+    )
+    for precision, kind in kinds.items():
         a, b = (torch.randn(side, side, generator=draw, device=device).to(kind) for _ in range(2))
-        yield Contender(f"matrix product {side}", "product", precision, 0, _product(a, b), 2 * side**3)
+        call = _product(a, b, tf32=precision == "tf32")
+        yield Contender(f"matrix product {side}", "product", precision, 0, call, 2 * side**3)
 
 
 def copy(device: torch.device) -> Contender:
@@ -88,9 +100,13 @@ def _copy(a: torch.Tensor, b: torch.Tensor) -> None:
     b.copy_(a)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], None]:
+def _product(a: torch.Tensor, b: torch.Tensor, tf32: bool) -> Callable[[], None]:
     def call() -> None:
+        if tf32:
+            torch.backends.cuda.matmul.allow_tf32 = True
         a @ b
+        if tf32:
+            torch.backends.cuda.matmul.allow_tf32 = False
 
     return call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +32,20 @@ NCHW = ("cuda",)  # devices on which float32 is timed with channels outermost, t
 
 
 def bench(
-    house: House, cells: list[Cell], batch: int | None, rounds: int, device: torch.device, threads: int, say: Say
+    house: House,
+    cells: list[Cell],
+    batch: int | None,
+    rounds: int,
+    device: torch.device,
+    threads: int,
+    say: Say,
+    keep: Callable[[dict[str, Any]], None] = lambda result: None,
 ) -> dict[str, Any]:
     """Time training and inference of cells of one task, and of the plain CapsNet at its image size.
 
     Args:
         batch: images a step; None takes the plan's. rounds: how often each is timed after a warm-up.
+        keep: called after each round with the result so far, since a lent machine may go before the last.
 
     Returns:
         What `--json` writes: machine, versions, device, threads and one row a contender (`measure.row`).
@@ -53,19 +62,11 @@ def bench(
     parameters = {PLAIN: count_parameters(reference)}
     for cell in cells:
         ours = _contenders(house, cell, batch, device, say)
-        count = count_parameters(ours[0].call.model)  # type: ignore[attr-defined]
-        parameters |= {contender.name: count for contender in ours}
+        for contender in ours:
+            if contender.phase == "training":
+                parameters[contender.name] = count_parameters(contender.call.model)  # type: ignore[attr-defined]
         contenders += ours
-    multiplied, copied = list(products(device)), copy(device)
-    race([*contenders, *multiplied, copied], rounds, device, say)
-    peak = {c.precision: c.flops / statistics.median(c.seconds) for c in multiplied if c.flops}
-    peak["tf32"] = peak["float32"]
-    plain = {
-        c.phase: statistics.median(c.seconds) / c.images
-        for c in contenders
-        if c.name == PLAIN and c.precision == "float32"
-    }
-    return {
+    about = {
         "schema": 1,
         "plan": house.name,
         "task": cells[0].task,
@@ -73,15 +74,48 @@ def bench(
         "threads": threads,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "rounds": rounds,
-        "product_flops_per_second": peak,
-        "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
         "parameters": parameters,
-        "rows": [row(c, plain, peak, EPOCH) for c in contenders],
         "versions": versions(),
         "machine": machine(),
         "git": git_state(),
     }
+    multiplied, copied = list(products(device)), copy(device)
+    result: dict[str, Any] = {}
+
+    def after(done: int) -> None:
+        result.update(about | {"rounds": done} | _timed(contenders, multiplied, copied), clocks=clocks(device))
+        keep(result)
+
+    race([*contenders, *multiplied, copied], rounds, device, say, after)
+    return result
+
+
+def _timed(contenders: list[Contender], multiplied: list[Contender], copied: Contender) -> dict[str, Any]:
+    """The figures of the rounds so far."""
+    peak = {c.precision: c.flops / statistics.median(c.seconds) for c in multiplied if c.flops}
+    plain = {
+        c.phase: statistics.median(c.seconds) / c.images
+        for c in contenders
+        if c.name == PLAIN and c.precision == "float32"
+    }
+    return {
+        "product_flops_per_second": peak,
+        "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
+        "rows": [row(c, plain, peak, EPOCH) for c in contenders],
+    }
+
+
+def clocks(device: torch.device) -> dict[str, str] | None:
+    """A GPU's clocks as its driver says them, right after it has worked; None on a CPU, or where it does not say."""
+    if device.type != "cuda":
+        return None
+    names = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")
+    command = ["nvidia-smi", f"--id={device.index or 0}", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return dict(zip(names, (word.strip() for word in answer.splitlines()[0].split(",")), strict=True))
 
 
 class _Training:
@@ -99,6 +133,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     """Training and inference of one cell, in both precisions; on a GPU with fused routing, and captured, too.
 
     On a GPU there is a float32 row called NCHW as well: the plain routing's, with channels outermost, which no run has.
+    A way that torch cannot go there (no deterministic convolution of this layout, say) is said and left out.
     """
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
@@ -107,23 +142,45 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     if device.type in NCHW:
         ways.append(("float32", False, False))
     for precision, fused, innermost in ways:
+        name = f"{cell.variant}{', fused' if fused else ''}{'' if innermost else ', NCHW'}"
         torch.manual_seed(0)
         model = build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device)
         model = channels_last(model) if innermost else model
         if fused and choose_routing(model, device, say).get("routing") != "fused":
             continue
-        name = f"{cell.variant}{', fused' if fused else ''}{'' if innermost else ', NCHW'}"
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
-        images = step.stream.batch(0).images
-        found.append(Contender(name, "training", precision, batch, _Training(step, model)))
-        found.append(Contender(name, "inference", precision, batch, _inference(model, images, precision)))
-        for contender in found[-2:]:
-            _count(contender, model, device, fused)
-        fast = captured(step, 0, say)
-        if isinstance(fast, CapturedStep):
-            # the same arithmetic; what a graph moves and holds is counted by nobody on the host
-            training = found[-2].flops
-            found.append(Contender(f"{name}, captured", "training", precision, batch, _Training(fast, model), training))
+        try:
+            found += _of_one_way(name, step, model, precision, batch, device, fused, say)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            say(f"{name}, {precision}: not timed, since torch says {str(error).splitlines()[0]}")
+    return found
+
+
+def _of_one_way(
+    name: str,
+    step: Step,
+    model: torch.nn.Module,
+    precision: str,
+    batch: int,
+    device: torch.device,
+    fused: bool,
+    say: Say,
+) -> list[Contender]:
+    """Training, inference and, where a step can be captured, training captured."""
+    images = step.stream.batch(0).images
+    found = [
+        Contender(name, "training", precision, batch, _Training(step, model)),
+        Contender(name, "inference", precision, batch, _inference(model, images, precision)),
+    ]
+    for contender in found:
+        _count(contender, model, device, fused)
+    fast = captured(step, 0, say)
+    if isinstance(fast, CapturedStep):
+        # the same arithmetic; what a graph moves and holds is counted by nobody on the host
+        training = found[0].flops
+        found.append(Contender(f"{name}, captured", "training", precision, batch, _Training(fast, model), training))
     return found
 
 
@@ -144,6 +201,7 @@ def _count(contender: Contender, model: torch.nn.Module, device: torch.device, f
     with plain_routing(model):  # the same products, which torch counts only here
         contender.flops = flops(contender.call)
     contender.moved = None if fused else moved_bytes(contender.call)
+    model.zero_grad()  # whoever drops old gradients later than others would seem to need more
     held = sum(p.numel() * p.element_size() for p in model.parameters())
     contender.peak = held + peak_bytes(contender.call, device)
 

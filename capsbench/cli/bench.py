@@ -47,11 +47,15 @@ def run_bench(
     def say(said: str) -> None:
         console.print(said, style="dim")
 
+    def keep(so_far: dict[str, Any]) -> None:
+        if json is not None:
+            write_json(json, so_far)
+
     set_up(threads)
     with hold(device) as chosen:
         rounds = rounds or ROUNDS[chosen.type]
         try:
-            result = bench(house, cells, batch, rounds, chosen, threads, say)
+            result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
             if largest is not None:
                 images = batch or cells[0].training.batch
                 result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
@@ -81,7 +85,7 @@ def bench_table(result: dict[str, Any]) -> Table:
         title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
         caption=f"Medians of {result['rounds']} rounds. x plain: against the plain float32 PyTorch CapsNet of the same "
         f"phase, in this process. Of peak: of a matrix product's rate in this process (TFLOP/s: {rates}). "
-        "MB: parameters and what a call holds at most beside them.",
+        "MB: parameters and what a call holds at most beside them and the optimiser's moments.",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )

@@ -159,6 +159,30 @@ def test_a_captured_step_is_a_contender_of_its_own(tmp_path: Path, monkeypatch: 
     draw_speed(result, tmp_path / "figures")
 
 
+def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
+        "tasks:\n  mnist: {variants: [capsnet-r1]}\n"
+    )
+
+    def no_engine(step: Step, *_: Any) -> Step:
+        if step.precision == "bf16":
+            raise RuntimeError("unable to find an engine\nand more")
+        return step
+
+    monkeypatch.setattr("capsbench.bench.run.captured", no_engine)
+    kept, said = [], []
+    house = House.load(path)
+    bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append, lambda so_far: kept.append(json.dumps(so_far)))
+    assert [json.loads(text)["rounds"] for text in kept] == [1, 2]
+    rows = json.loads(kept[0])["rows"]
+    assert {row["precision"] for row in rows if row["name"] == "capsnet-r1"} == {"float32"}
+    assert "capsnet-r1, bf16: not timed, since torch says unable to find an engine" in said
+
+
 def test_what_moves_and_what_is_held_is_counted() -> None:
     a, b = torch.ones(100, 100), torch.empty(100, 100)
     assert moved_bytes(lambda: a @ a) == 3 * 40_000

@@ -55,4 +55,5 @@ class Tiny:
 def tiny(tmp_path: Path) -> Tiny:
     environment = {key: value for key, value in os.environ.items() if key != "CAPSBENCH_DATA"}
     environment |= {"CAPSBENCH_CACHE": str(tmp_path / "cache"), "CAPSBENCH_STAND_IN": "1"}
+    environment |= {"TMPDIR": str(tmp_path)}  # a GPU's lock lies there: tests beside each other share the GPU
     return Tiny(tmp_path, environment)

@@ -25,6 +25,30 @@ def fail(said: str) -> None:
     raise AssertionError(said)
 
 
+CONVOLUTIONS = {  # channels in and out, kernel, stride, padding, pixels of a side
+    "primary": (256, 256, 9, 2, 0, 20),
+    "conv1": (1, 256, 9, 1, 0, 28),
+    "cnn1": (1, 256, 5, 1, 2, 28),
+    "cnn2": (256, 256, 5, 1, 2, 28),
+    "cnn3": (256, 128, 5, 1, 2, 28),
+}
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["float32", "bf16"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_there_is_an_engine_for_every_convolution(name: str, precision, layout) -> None:
+    """Deterministic, without TF32, at the paper's batch: forward, the weights' gradient and the images'."""
+    set_up()
+    inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
+    convolution = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding).to("cuda", memory_format=layout)
+    images = torch.randn(128, inputs, size, size, device="cuda").to(memory_format=layout).requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision is torch.bfloat16):
+        convolution(images).float().square().sum().backward()
+    assert images.grad is not None
+    assert images.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn", "cnn-pool"])
 def test_a_gpu_is_taken_unasked_and_gives_the_same_bits_twice(tiny, variant: str, precision: str) -> None:
