@@ -95,7 +95,9 @@ def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
             command, env=environment, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
         )
         if asked.returncode:
-            raise DataError(asked.stderr.strip().removeprefix("capsbench: "))
+            *_, last = asked.stderr.strip().splitlines() or [""]  # above it, what torch and the download's bar said
+            said = last.rpartition("\r")[2].removeprefix("capsbench: ")
+            raise DataError(said or f"Looking for the data of {path} ended with exit code {asked.returncode}.")
         if (notice := read_json(answer)["notice"]) is not None:
             os.environ[STAND_IN] = notice
     return open_house(path, download=False)

@@ -18,7 +18,7 @@ from capsbench.plan import Cell, House, config_folder, load_variants
 from capsbench.provenance import cores
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
 
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
 Task = Annotated[str | None, typer.Option(help="Only this task.")]
@@ -109,7 +109,7 @@ def data(
 
     house, source = open_house(path)
     if source.notice:
-        console.print(f"[bold yellow]{source.notice}[/]")
+        console.print(source.notice, style="bold yellow")
     sums = verify(source)
     for file, digest in sums.items():
         console.print(f"{digest}  {file}")

@@ -40,8 +40,12 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
             sole(house.folder / "cells", console.print),
             says_what_to_lower(f"{house.path}: cost on {chosen}", remedy),
         ):
-            found = measure_cost(house, chosen, threads, lambda text: console.print(text))
-            write_json(house.folder / "cost.json", found)
-        console.print(f"{house.folder / 'cost.json'}: {len(found['rows'])} variants measured on {found['device']}")
+            if is_measured(house.folder, digest):  # by the process that this one waited for
+                console.print(f"{house.folder / 'cost.json'}: measured already")
+            else:
+                found = measure_cost(house, chosen, threads, lambda text: console.print(text))
+                write_json(house.folder / "cost.json", found)
+                said = f"{len(found['rows'])} variants measured on {found['device']}"
+                console.print(f"{house.folder / 'cost.json'}: {said}")
     if done:
         write_json(done, {"digest": digest})

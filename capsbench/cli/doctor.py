@@ -38,7 +38,7 @@ def examine(console: Console) -> int:
     console.print(f"{'commit':16} {git['commit'] or 'not a clone'}{' (changed since)' if git['dirty'] else ''}")
     problems += _examine_data(console) + _examine_disk(console)
     for problem in problems:
-        console.print(f"[bold red]wrong:[/] {problem}")
+        console.print(f"wrong: {problem}", style="bold red")
     if not problems:
         console.print("Nothing is wrong.")
     return len(problems)

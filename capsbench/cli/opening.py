@@ -20,5 +20,5 @@ def open_plan(console: Console, path: Path) -> tuple[House, DataSource]:
     is_said = bool(os.environ.get(STAND_IN))  # before open_house sets it, for jobs that this command begins
     house, source = open_house(path)
     if source.notice and not is_said:
-        console.print(f"[bold yellow]{source.notice}[/]")
+        console.print(source.notice, style="bold yellow")
     return house, source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     state = git_state()
     if state["commit"] is None or state["dirty"]:
         raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
+    if to.is_dir():
+        raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'capsbench.tar.gz'}.")
     houses = [House.load(plan) for plan in plans]
     inside = [_inside(house) for house in houses]
     if any(house.plan.tasks.affnist is not None for house in houses):
@@ -91,7 +94,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         names = missing_packages(_listed(have) if have else ())
         console.print(f"packages: {', '.join(names) or 'none'}")
         _fetch(names, root / "site", python)
-        (root / "run.sh").write_text(RUN % " ".join(inside))
+        (root / "run.sh").write_text(RUN % shlex.join(inside))
         (root / "run.sh").chmod(0o755)
         write_json(root / "PACKED.json", {"commit": state["commit"], "files": tree(root)})
         archive = Path(name) / to.name
@@ -120,12 +123,13 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     waiting = [path.parent for path in results.glob("runs/*/*/*/manifest.json") if not _is_over(path)]
     for run in sorted(waiting):
         console.print(f"{run} is left out: it is not evaluated yet, and its weights stay here.", markup=False)
-    unpacked = {(Path(results.resolve().name) / run.relative_to(results)).as_posix() for run in waiting}
+    name = results.absolute().name  # also of a link, which leads to another disk
+    unpacked = {(Path(name) / run.relative_to(results)).as_posix() for run in waiting}
 
     def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if entry.name in unpacked or set(Path(entry.name).parts) & set(LEFT_OUT) else entry
 
-    console.print(f"{to}: {_write(results.resolve(), to, kept):.1f} MB", markup=False)
+    console.print(f"{to}: {_write(results.resolve(), to, kept, name):.1f} MB", markup=False)
 
 
 def _is_over(manifest: Path) -> bool:
@@ -173,9 +177,11 @@ def _closure(roots: Iterable[str]) -> set[str]:
 
 def _listed(path: Path) -> list[str]:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise CapsbenchError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise CapsbenchError(f"{path} is not a list of names in UTF-8, one a line.") from None
     return [re.split(r"[=<>!~ @;\[]", line.strip(), maxsplit=1)[0] for line in lines if line.strip() and line[0] != "#"]
 
 
@@ -227,10 +233,21 @@ def _of_the_commit(file: Path) -> str:
     raise CapsbenchError(f"{file} is not in this clone's commit, which is what is packed (without results/).")
 
 
-def _write(folder: Path, to: Path, kept: Callable[[tarfile.TarInfo], tarfile.TarInfo | None] | None = None) -> float:
-    """Write `folder` under its own name, gzip or (.xz) xz; megabytes."""
-    with whole_file(to) as temporary, tarfile.open(temporary, "w:xz" if to.suffix == ".xz" else "w:gz") as out:
-        out.add(folder, folder.name, filter=kept)
+def _write(
+    folder: Path,
+    to: Path,
+    kept: Callable[[tarfile.TarInfo], tarfile.TarInfo | None] | None = None,
+    name: str | None = None,
+) -> float:
+    """Write `folder` under `name` or its own, links as what they lead to, gzip or (.xz) xz; megabytes."""
+    is_xz = to.suffix == ".xz"
+    with (
+        whole_file(to) as temporary,
+        tarfile.open(temporary, "w:xz", dereference=True)
+        if is_xz
+        else tarfile.open(temporary, "w:gz", dereference=True) as out,
+    ):
+        out.add(folder, name or folder.name, filter=kept)
     return to.stat().st_size / 1e6
 
 

@@ -16,7 +16,7 @@ from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
@@ -86,9 +86,8 @@ def train_cells(
     for _, _, manifest in trained:
         if manifest["status"] == "failed":
             run = manifest["run"]
-            console.print(
-                f"[bold red]{run['task']}/{run['variant']} seed {run['seed']} failed: {manifest['reason']}[/]"
-            )
+            failed = f"{run['task']}/{run['variant']} seed {run['seed']} failed: {manifest['reason']}"
+            console.print(failed, style="bold red")
     if done:
         write_json(done, [{**m["run"], "status": m["status"], "digest": m["digest"]} for _, _, m in trained])
 
@@ -162,6 +161,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
                     write(step, loss, speed)
 
                 with sole(folder, console.print):
+                    _refuse_unreadable(folder)
                     yield both
 
         resolved = {"precision": precision, "precision_timings": timings}
@@ -173,6 +173,20 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
                 f"({manifest['resolved']['precision']}, {manifest['resolved']['device']})"
             )
     return [manifests[seed] for seed in seeds]
+
+
+def _refuse_unreadable(folder: Path) -> None:
+    """Raise ResourceError where a checkpoint is there that may not be read: it would be passed over as if it were not.
+
+    safetensors says of every file that it cannot open that there is none.
+    """
+    for path in sorted((folder / "checkpoint").glob("*.safetensors")):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ResourceError(
+                f"{path} cannot be read: {error.strerror}; let this user read it, or remove it to begin the run again."
+            ) from None
 
 
 def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] | None] | None:
@@ -265,7 +279,11 @@ def _evaluate(
     remedy = "free the device, or evaluate on another one with --device; what is trained is kept"
     for cell, seed, manifest, digest in todo:
         where = f"{cell.label} seed {seed}: evaluation on {device}"
-        with sole(house.run_folder(cell, seed), console.print), says_what_to_lower(where, remedy):
+        folder = house.run_folder(cell, seed)
+        with sole(folder, console.print), says_what_to_lower(where, remedy):
+            if is_evaluated(folder, cell, digest):  # by the process that this one waited for
+                console.print(f"{cell.label} seed {seed}: evaluated already")
+                continue
             conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")

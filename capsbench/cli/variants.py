@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan import load_variants
@@ -105,7 +105,7 @@ def list_variants(console: Console, specs: dict[str, Spec]) -> None:
     for name, spec in specs.items():
         size = TASKS[spec.home].IMAGE[0]
         count = f"{parameters(spec, size):,}"
-        table.add_row(name, count, f"{size}x{size}", escape(differences(spec, specs[REFERENCE])), escape(spec.source))
+        table.add_row(name, count, f"{size}x{size}", Text(differences(spec, specs[REFERENCE])), Text(spec.source))
     console.print(table)
 
 
@@ -132,16 +132,16 @@ def find_variant(name: str, folder: Path) -> Spec:
 def show_variant(console: Console, name: str, folder: Path) -> None:
     """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits."""
     spec = find_variant(name, folder)
-    console.print(f"[bold]{escape(name)}[/]: {escape(spec.title or name)}")
+    console.print(Text.assemble((name, "bold"), f": {spec.title or name}"))
     dumped = yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None)
     console.print(dumped.rstrip(), markup=False)
-    console.print(f"against {REFERENCE}: {escape(differences(spec, load_variants()[REFERENCE]))}")
+    console.print(f"against {REFERENCE}: {differences(spec, load_variants()[REFERENCE])}")
     routing = "" if getattr(spec, "head", "") == "pool" else getattr(spec, "routing", "")
     if routing:
         from capsbench.routing import describe
 
         described = describe(routing, folder)
-        console.print(f"routing: {escape(described.title)} Source: {escape(described.source)}.")
+        console.print(f"routing: {described.title} Source: {described.source}.")
         if is_custom(routing):
             console.print("routing: one batch went through it and its gradient came back.")
     for task, kind in TASKS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from capsbench.data.affnist_place import measured_on
@@ -77,12 +78,20 @@ def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) ->
     taken = []
     for other in house.cell(cell.task, cell.variant).seeds:
         manifest = manifest_of(other)
-        metrics = [read_json(path) for path in house.run_folder(cell, other).glob("*/metrics.json")]
-        if manifest is None or not metrics or _chip(manifest["machine"]) != here:
-            continue
-        training = 0.0 if is_trained else manifest["seconds"]
-        taken.append(training + max(one["seconds"] for one in metrics))  # each condition has the seconds of all
+        if manifest is not None and (seconds := _taken(house.run_folder(cell, other), manifest, here)) is not None:
+            taken.append(sum(seconds[is_trained:]))
     return max(taken, default=None)
+
+
+def _taken(folder: Path, manifest: dict[str, Any], here: str) -> tuple[float, float] | None:
+    """Seconds of a run's training and of its evaluation on this chip; None where its files do not say."""
+    try:
+        if _chip(manifest["machine"]) != here:
+            return None
+        each = [float(read_json(path)["seconds"]) for path in folder.glob("*/metrics.json")]
+        return (float(manifest["seconds"]), max(each)) if each else None  # each condition has the seconds of all
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _chip(where: dict[str, Any]) -> str:

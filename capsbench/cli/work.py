@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -115,6 +115,10 @@ def work(
             with deadline.saving():
                 if cell.waits:
                     house, cell = _tuned(console, house, source, cell, device, threads)
+                    left = [
+                        (house, source, replace(cell, seeds=run[2].seeds), run[3]) if run[2] is first[2] else run
+                        for run in left
+                    ]
                 train_cells(console, house, source, [cell], one, device, threads, False, None)
                 if deadline.over:
                     break
@@ -124,7 +128,7 @@ def work(
                 raise
             console.print(str(error), markup=False)
             break
-        left = [run for run in left[1:] if one is not None or run[2] is not first[2]]
+        left = [run for run in left[1:] if one is not None or run[2].label != cell.label or run[0] is not house]
     return len(left) + passed_over
 
 
@@ -136,7 +140,7 @@ def _tuned(
     fresh, _ = open_house(house.path)
     fresh.custom_sources.update(house.custom_sources)  # a routing of the user's, imported already, stays what it was
     row = next(other for other in fresh.cells if other.label == cell.label)
-    return fresh, dataclasses.replace(row, seeds=cell.seeds)
+    return fresh, replace(row, seeds=cell.seeds)
 
 
 def _is_finished(house: House, source: DataSource, cell: Cell, seed: int) -> bool:

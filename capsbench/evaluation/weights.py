@@ -26,7 +26,8 @@ def published_run(run: Path) -> dict[str, Any]:
     try:
         manifest = read_json(run / "manifest.json")
         task, status = manifest["run"]["task"], manifest["status"]
-        _ = (manifest["config"]["task"]["image"][0], manifest["digests"]["data"], manifest["dataset"]["name"])
+        _ = (manifest["config"]["variant"], manifest["config"]["task"]["image"][0])
+        _ = (manifest["digests"]["data"], manifest["dataset"]["name"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CapsbenchError(f"{run} holds no run; name one such as results/paper/runs/mnist/cnn/seed-0.") from None
     if task != "mnist" or status != "done":
@@ -49,7 +50,11 @@ def publish(run: Path, path: Path, digits: Digits, data_digest: str, device: tor
         raise CapsbenchError(f"{run} was trained on other data than these; name its own with CAPSBENCH_DATA.")
     stored = {name: value.to(torch.bfloat16) for name, value in _whole(run / "weights.safetensors").tensors.items()}
     size = config["task"]["image"][0]
-    correct, count = _correct(_model(config["variant"], size, stored, device), config["variant"], digits)
+    try:
+        model = _model(config["variant"], size, stored, device)
+    except (CapsbenchError, RuntimeError, KeyError, TypeError) as error:
+        raise DataError(f"{run} is not of a model that this version builds ({error}).") from None
+    correct, count = _correct(model, config["variant"], digits)
     meta = {
         "kind": KIND,
         "run": manifest["run"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from capsbench.plan.tasks import (
     AffnistTask,
@@ -17,6 +17,7 @@ from capsbench.plan.tasks import (
     TaskPlan,
     TrainingPart,
     TwoDigitTask,
+    distinct,
 )
 from capsbench.plan.tuning import Tuning
 from capsbench.plan.variants import Strict
@@ -54,6 +55,15 @@ class TaskPlans(Strict):
     multimnist: MultimnistTask | None = None
     two_digit: TwoDigitTask | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _none_is_empty(cls, values: Any) -> Any:
+        """A key without a value is a slip of indentation: the task would be gone without a word."""
+        empty = [key for key, value in values.items() if value is None] if isinstance(values, dict) else []
+        if empty:
+            raise ValueError(f"{empty[0]} is empty; name its variants, or take the key away")
+        return values
+
     def given(self) -> dict[str, TaskPlan]:
         """The tasks that the plan has, in the suite's order."""
         return {name: task for name in type(self).model_fields if (task := getattr(self, name)) is not None}
@@ -65,7 +75,7 @@ class Plan(Strict):
     name: str  # the folder under results/; the file's name when not said
     about: str = ""  # one sentence for the report
     budget: Literal["short", "authors", "reduced"]
-    seeds: Seeds
+    seeds: Annotated[Seeds, AfterValidator(distinct)]
     dataset: Literal["mnist", "fashion-mnist", "kmnist"] = "mnist"
     data_folder: str | None = None  # CAPSBENCH_DATA comes first
     uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
@@ -79,6 +89,8 @@ class Plan(Strict):
     @field_validator("cost", mode="before")
     @classmethod
     def _switched(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("it is empty; say false for no table of costs, or take the key away")
         return {False: None, True: {}}[value] if isinstance(value, bool) else value
 
     @field_validator("name")
@@ -87,13 +99,6 @@ class Plan(Strict):
         if not SAFE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a name: letters, digits, '_', '-', '+' and single dots only")
         return name
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) != len(seeds):
-            raise ValueError(f"seeds {seeds} name one seed twice")
-        return seeds
 
     @model_validator(mode="after")
     def _has_work_and_keeps_its_word(self) -> Self:

@@ -8,14 +8,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from capsbench.plan.variants import Fraction, Spec, Strict
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
+
+
+def distinct(seeds: list[int] | None) -> list[int] | None:
+    """The seeds of a plan, a task or a tuning as they are. Raises ValueError if one is named twice."""
+    if seeds is not None and len(set(seeds)) != len(seeds):
+        raise ValueError(f"seeds {seeds} name one seed twice")
+    return seeds
+
+
 Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
+
+
+def _all_or_some(given: Any) -> Any:
+    if not isinstance(given, bool) and (not isinstance(given, list) or not given):
+        raise ValueError(f"{given!r} is neither true nor a list of variants")
+    return given
+
+
+Rows = Annotated[bool | Names, BeforeValidator(_all_or_some)]
 DecayPeriod = Literal["scaled", "published"] | PositiveInt
 
 TRAINING_DIGITS = 60_000  # of every data set that a plan may name
@@ -24,6 +42,7 @@ TEST_DIGITS = 10_000
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
 DRAWN_PAIRS = 10_000  # of its test pairs, those whose digits are drawn apart and measured
 LAST_EPOCHS = 5  # of the two-digit transfer, whose mean is reported
+SOURCE_EPOCHS = 10  # of its capsules in the source; its CNN has 20
 
 
 class Reduction(NamedTuple):
@@ -82,12 +101,12 @@ class TaskPlan(Strict):
 
     variants: Names
     axes: Axes = Axes()
-    tuned: bool | Names = False  # for all variants, or for those named: a second row, <variant>+tuned
-    bf16: bool | Names = False  # likewise: a second row trained in bf16, <variant>+bf16
+    tuned: Rows = False  # for all variants, or for those named: a second row, <variant>+tuned
+    bf16: Rows = False  # likewise: a second row trained in bf16, <variant>+bf16
     reference: str | None = None  # the row that the others are compared with in table `ablation`
     references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
     ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it
-    seeds: Seeds | None = None
+    seeds: Annotated[Seeds | None, AfterValidator(distinct)] = None
     width: Annotated[float, Field(gt=0, le=1)] | None = None  # in the place of the plan's
     widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()

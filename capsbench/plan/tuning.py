@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from capsbench.files import read_json
+from capsbench.plan.tasks import Seeds, distinct
 from capsbench.plan.variants import Strict
 
 RATES = (3e-4, 1e-3, 3e-3)
@@ -45,15 +46,8 @@ class Tuning(Strict):
 
     epochs: Annotated[float, Field(gt=0)] | None = None
     steps: PositiveInt | None = None
-    seeds: list[NonNegativeInt] = Field(default=[1000], min_length=1)  # none that the plan itself uses
+    seeds: Annotated[Seeds, AfterValidator(distinct)] = Field(default=[1000])  # none that the plan itself uses
     held_out: PositiveInt = 10_000  # the first training digits: not trained on, and what a point is judged by
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) != len(seeds):
-            raise ValueError(f"seeds {seeds} name one seed twice")
-        return seeds
 
     @model_validator(mode="after")
     def _has_a_length(self) -> Self:

@@ -6,9 +6,10 @@ authors' released code does something else, the option is called `official`.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from capsbench.errors import nearest
 from capsbench.plan.routings import CUSTOM_PASSES, CUSTOM_ROUTING, ROUTINGS, is_custom
@@ -95,6 +96,17 @@ class RoutingOptions(Strict):
         if facts:
             own |= {"squash": facts.squash, "normaliser": facts.normaliser}
         return {**values, **{key: value for key, value in own.items() if values.get(key) is None}}
+
+    @field_validator("routing_options")
+    @classmethod
+    def _can_be_written_down(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """A run's digest and manifest hold them as JSON."""
+        for key, value in options.items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise ValueError(f"{key} is {value}; options are finite numbers, words, lists, mappings") from None
+        return options
 
     @model_validator(mode="after")
     def _routing_takes_it(self) -> Self:
@@ -199,7 +211,7 @@ class CnnSpec(DecoderOptions, Spec):
     strides: list[PositiveInt] = []  # of each convolution; 1 when not said
     dense: list[PositiveInt] = []
     scores: Literal["classes", "length"] = "classes"  # ten linear scores | the squashed lengths of ten vectors (eq. 1)
-    dropout: Fraction = 0.0  # before the classes (section 4: "dropout", rate not stated; 0.5 is customary)
+    dropout: Fraction = 0.0  # before the classes (section 5: "dropout", rate not stated; 0.5 is customary)
     conv_dropout: Fraction = 0.0  # after each pooling
 
     @model_validator(mode="after")

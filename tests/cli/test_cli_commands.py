@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place
 
+from capsbench.pipeline import sole
+
 COMMANDS = ["plan", "variants", "data", "train", "evaluate", "cost", "report", "run", "doctor"]
 
 
@@ -164,6 +166,43 @@ def test_train_that_evaluates_leaves_what_both_commands_leave(place, tmp_path) -
             assert one == other
         else:
             assert at_once[name].read_bytes() == path.read_bytes(), name
+
+
+def test_a_run_that_another_process_has_evaluated_meanwhile_is_not_evaluated_again(place, tmp_path: Path) -> None:
+    place.plan(variants="[cnn]")
+    assert place.capsbench("train", "tiny.yaml", "--evaluate").code == 0
+    run, aside = place.results / "runs/mnist/cnn/seed-0", tmp_path / "aside"
+    (run / "test").rename(aside)
+    before = (aside / "metrics.json").read_bytes()
+    with sole(run, print):  # as the other process holds it
+        waiting = place.start("-m", "capsbench", "evaluate", "tiny.yaml")
+        said = [waiting.stdout.readline() for _ in range(1)]
+        aside.rename(run / "test")
+    rest, _ = waiting.communicate(timeout=120)
+    text = "".join(said) + rest
+    assert "another process is at work" in text
+    assert "evaluated already" in text
+    assert waiting.returncode == 0
+    assert (run / "test" / "metrics.json").read_bytes() == before
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_passed_over(place) -> None:
+    place.plan(variants="[cnn]")
+    last = place.results / "runs/mnist/cnn/seed-0/checkpoint/last.safetensors"
+    last.mkdir(parents=True)  # a folder: root may read every file
+    said = place.capsbench("train", "tiny.yaml")
+    assert said.code == 4, said.text
+    assert "last.safetensors cannot be read: Is a directory; let this user read it" in said.err
+    assert "Traceback" not in said.text
+
+
+def test_words_in_brackets_are_printed_as_they_are(place) -> None:
+    place.plan()
+    plan = place.folder / "tiny.yaml"
+    plan.write_text(plan.read_text().replace("about: A few", "about: Old rates [/draft] and [bold] few"))
+    said = place.capsbench("plan", "tiny.yaml", COLUMNS="200")
+    assert said.code == 0, said.text
+    assert "Old rates [/draft] and [bold] few" in " ".join(said.out.split())
 
 
 def test_train_evaluates_what_an_earlier_call_only_trained(place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from capsbench.cli.compare import array_differences
 from capsbench.cli.verify import _plan_of, choose, verify_run
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
-from capsbench.plan import House
+from capsbench.plan import Cell, House
+from capsbench.plan.tuning import GRID
+from capsbench.report.contract import UnreadableFileError
 from capsbench.training.checkpoint import read_tensors, write_tensors
 
 CNN = "runs/mnist/cnn/seed-0"
@@ -148,6 +151,32 @@ def test_a_run_without_its_manifest_or_its_plan_is_a_sentence(described: Path) -
     with pytest.raises(CapsbenchError, match="is not there; say where it is with --plan"):
         _plan_of(described, None)
     assert _plan_of(described, Path("elsewhere.yaml")) == Path("elsewhere.yaml")
+
+
+def test_a_tuned_row_is_made_again_with_the_choice_that_lies_beside_its_runs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = Place(tmp_path, REPOSITORY)
+    place.plan(variants="[cnn]\n    tuned: true")
+    text = Path("tiny.yaml").read_text().replace("tasks:", "tuning: {steps: 2, seeds: [1000], held_out: 20}\ntasks:")
+    Path("tiny.yaml").write_text(text)
+    house = House.load("tiny.yaml", "uci-digits")
+    house = replace(house, root=tmp_path / "elsewhere")
+    folder = house.folder
+    dataset = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "0" * 64}
+    write_json(folder / "plan.json", house.describe(dataset))
+    key = choose(Console(), folder, "mnist/cnn+tuned/0", False, None)
+    about = {"schema": 1, "run": key._asdict(), "status": "done", "digest": "d", "dataset": dataset}
+    write_json(folder / "runs/mnist/cnn+tuned/seed-0/manifest.json", about)
+    with pytest.raises(CapsbenchError, match="has no choice of tuning for it"):
+        verify_run(Console(), folder, key, None, None, None)
+    made: list[Cell] = []
+    monkeypatch.setattr("capsbench.cli.verify._make", lambda _, __, cell, *___: made.append(cell))
+    cell = house.cell("mnist", "cnn+tuned")
+    assert cell.tuned is not None
+    write_json(cell.tuned.path, {"recipe": cell.tuned.recipe, "chosen": GRID[3]._asdict()})
+    with pytest.raises(UnreadableFileError):  # nothing was made: only with which rate is asked here
+        verify_run(Console(), folder, key, None, None, None)
+    assert made[0].training.rate == GRID[3].rate
 
 
 def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:

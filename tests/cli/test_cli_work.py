@@ -153,6 +153,12 @@ def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> N
     finished(house, source, cell, 0, 90, 30)
     (house.run_folder(cell, 0) / "test" / "metrics.json").unlink()
     assert expected_seconds(house, source, cell, 0) == 20  # trained already
+    torn = house.run_folder(cell, 2) / "test" / "metrics.json"
+    whole = torn.read_text()
+    for text in (whole[:20], "[]", json.dumps({"weights": "a"})):
+        torn.write_text(text)
+        assert expected_seconds(house, source, cell, 0) == 10  # the other seed's
+    torn.write_text(whole)
     for seed in (1, 2):
         path = house.run_folder(cell, seed) / "manifest.json"
         manifest = json.loads(path.read_text())

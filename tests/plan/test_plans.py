@@ -118,6 +118,28 @@ def test_quick_names_its_reductions() -> None:
         assert words.split()[0] not in {said.split()[0] for said in paper.task_reductions(task)}
 
 
+SHORT = "budget: short\nseeds: [0, 1]\ntraining: {epochs: 100}\n"
+AUTHORS = "budget: authors\nseeds: [0, 1]\ntraining: {steps: 300_000, decay_period: published}\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "words"),
+    [
+        (SHORT, "mnist: {variants: [cnn], training: {epochs: 1}}", "469 steps in the place of the authors' 300,000"),
+        (SHORT, "two_digit: {variants: [two-digit-kmeans], training: {epochs: 1}}", "469 steps, less than the"),
+        (AUTHORS, "mnist: {variants: [cnn], training: {steps: 500}}", "500 steps in the place of the authors'"),
+        (AUTHORS, "multimnist: {variants: [capsnet-r1-recon]}", "38,400,000 training pairs seen, of the paper's"),
+    ],
+)
+def test_a_task_that_cuts_its_budget_judges_no_published_value(tmp_path: Path, head, task, words) -> None:
+    path = tmp_path / "cut.yaml"
+    path.write_text(f"name: cut\n{head}tasks:\n  {task}\n")
+    (cell,) = (house := House.load(path)).cells
+    kind, said = house.reduced(cell)[0]
+    assert kind == "training"
+    assert said.startswith(words)
+
+
 MISTAKES = [
     (("batch: 64", "batchs: 64"), "unknown key 'batchs' in training; did you mean 'batch'?"),
     (("budget: reduced", "budget: shrt"), "budget is 'shrt'; did you mean 'short'?"),
@@ -125,6 +147,16 @@ MISTAKES = [
     (("seeds: [0, 1]", "seeds: []"), "seeds is []"),
     (("seeds: [0, 1]", "seeds: [0, -1]"), "seeds.1 is -1"),
     (("seeds: [0, 1]", "seeds: [0, 0]"), "name one seed twice"),
+    (("test_images: 100", "seeds: [3, 3]"), "seeds [3, 3] name one seed twice"),
+    (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
+    (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
+    (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
+    (("tasks:\n", "cost:\ntasks:\n"), "say false for no table of costs"),
+    (
+        ("squash: half", "routing: optimised, routing_options: {alpha: .nan}"),
+        "alpha is nan; options are finite",
+    ),
+    (("squash: half", "routing: optimised, routing_options: {alpha: 2020-01-01}"), "alpha is 2020-01-01; options are"),
     (("seeds: [0, 1]", "seeds: [zero]"), "seeds.0 is 'zero'"),
     (("seeds: [0, 1]", "seeds: [true]"), "seeds.0 is True"),
     (("seeds: [0, 1]\n", ""), "key 'seeds' is missing"),

@@ -215,6 +215,20 @@ def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path:
     ]
 
 
+def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_path: Path) -> None:
+    disk = tmp_path / "scratch" / "run7"
+    folder = disk / "elsewhere" / "mnist" / "cnn" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"status": "failed", "weights": None}))
+    (disk / "runs").symlink_to(disk / "elsewhere")
+    (disk / "plan.json").touch()
+    (tmp_path / "paper").symlink_to(disk)
+    pack_results(Console(record=True), tmp_path / "paper", tmp_path / "back.tar.gz")
+    with tarfile.open(tmp_path / "back.tar.gz") as stored:
+        assert {name.split("/")[0] for name in stored.getnames()} == {"paper"}
+        assert stored.getmember("paper/runs/mnist/cnn/seed-0/manifest.json").isreg()
+
+
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
     needed = missing_packages(())
     assert {"pydantic", "pydantic-core", "typer", "torchmetrics"} <= set(needed)
