@@ -68,9 +68,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
     if _is_older(results):
-        words = (
-            f"The tables and the page in the crate are older than some of its runs; `capsbench report {where}` first."
-        )
+        words = f"The crate's tables and page are older than some of its runs; say `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     for problem in results.problems:
         console.print(str(problem), style="yellow", markup=False)

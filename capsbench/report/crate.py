@@ -50,9 +50,7 @@ def _files(results: Results) -> dict[str, Path]:
     found = [path for pattern in OF_THE_PLAN for path in results.folder.glob(pattern)]
     for run in results.runs.values():
         found += [path for pattern in OF_A_RUN for path in run.folder.glob(pattern)]
-        counted = [
-            run.folder / condition for condition in run.metrics | run.apart
-        ]  # not what was scored of other weights
+        counted = [run.folder / name for name in run.metrics | run.apart]  # not what other weights scored
         found += [path for folder in counted for pattern in OF_A_CONDITION for path in folder.glob(pattern)]
     return {
         path.relative_to(results.folder).as_posix(): path

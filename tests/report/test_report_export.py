@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -108,6 +109,24 @@ def test_the_same_results_give_the_same_bytes(spoiled: tuple[Path, Report], expo
     elsewhere = Path(shutil.copytree(spoiled[0], tmp_path / "toy"))
     for path in export(collect(elsewhere), tmp_path / "out"):
         assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
+
+
+def test_tables_older_than_a_run_are_said(folder: Path) -> None:
+    page = folder / "report.html"
+    page.write_text("a page")
+    assert "are older than some of its runs" not in CliRunner().invoke(app, ["export", str(folder)]).output
+    os.utime(page, (0, 0))
+    assert "are older than some of its runs" in CliRunner().invoke(app, ["export", str(folder)]).output
+
+
+def test_metrics_of_other_weights_are_not_in_the_crate(folder: Path, tmp_path: Path) -> None:
+    path = toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json"
+    toy.change_json(path, weights="of an earlier training")
+    export(collect(folder), tmp_path / "out")
+    with zipfile.ZipFile(tmp_path / "out" / "toy.crate.zip") as archive:
+        names = archive.namelist()
+    assert "runs/mnist/cnn/seed-0/test/metrics.json" in names
+    assert "runs/mnist/cnn/seed-1/test/metrics.json" not in names
 
 
 def test_links_do_not_lead_out_of_the_folder(folder: Path, tmp_path: Path) -> None:
