@@ -22,7 +22,7 @@ test: $(READY)
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not network" --durations 15
 
 test-slow: $(READY)
-	$(PYTHON) -m pytest -n auto --dist loadfile -m "slow"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "slow" --durations 25
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
