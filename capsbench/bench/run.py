@@ -66,7 +66,7 @@ def bench(
             if contender.phase == "training":
                 parameters[contender.name] = count_parameters(contender.call.model)  # type: ignore[attr-defined]
         contenders += ours
-    about = {
+    about: dict[str, Any] = {
         "schema": 1,
         "plan": house.name,
         "task": cells[0].task,
@@ -83,7 +83,9 @@ def bench(
     result: dict[str, Any] = {}
 
     def after(done: int) -> None:
-        result.update(about | {"rounds": done} | _timed(contenders, multiplied, copied), clocks=clocks(device))
+        if done in (1, rounds):  # not after each: what is timed next would meet a GPU that has idled
+            about["clocks"] = clocks(device)
+        result.update(about | {"rounds": done} | _timed(contenders, multiplied, copied))
         keep(result)
 
     race([*contenders, *multiplied, copied], rounds, device, say, after)
@@ -110,7 +112,8 @@ def clocks(device: torch.device) -> dict[str, str] | None:
     if device.type != "cuda":
         return None
     names = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")
-    command = ["nvidia-smi", f"--id={device.index or 0}", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    which = f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"  # torch's numbers are not the driver's
+    command = ["nvidia-smi", which, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):

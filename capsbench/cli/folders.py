@@ -9,11 +9,14 @@ from rich.console import Console
 
 from capsbench.cli.opening import open_plan
 from capsbench.pipeline import writable
+from capsbench.plan import config_folder
 from capsbench.report.captions import counted
 from capsbench.report.collect import collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
+from capsbench.report.published import read_published
 from capsbench.report.results import Results
+from capsbench.report.tables import csv_text, long_table
 from capsbench.report.wide import decimals, with_interval
 
 
@@ -68,14 +71,17 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
     if _is_older(results):
-        words = f"The crate's tables and page are older than some of its runs; say `capsbench report {where}` first."
+        words = f"The crate's tables are not of these runs; say `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     for problem in results.problems:
         console.print(str(problem), style="yellow", markup=False)
 
 
 def _is_older(results: Results) -> bool:
-    """Whether a run was scored after the report was drawn, as far as the files' times tell."""
-    page = results.folder / "report.html"
-    scored = [path for run in results.runs.values() for path in run.folder.glob("*/metrics.json")]
-    return page.is_file() and any(path.stat().st_mtime > page.stat().st_mtime for path in scored)
+    """Whether a table that lies there has other numbers than the runs that lie there."""
+    published = read_published(config_folder() / "published.yaml")
+    for task in results.plan.tasks:
+        stored = results.folder / "tables" / f"{task}.csv"
+        if stored.is_file() and stored.read_text(encoding="utf-8") != csv_text(long_table(results, task, published)):
+            return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shlex
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -98,7 +99,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         (root / "run.sh").chmod(0o755)
         write_json(root / "PACKED.json", {"commit": state["commit"], "files": tree(root)})
         archive = Path(name) / to.name
-        size = _write(root, archive)
+        size = _write(lambda out: out.add(root, root.name), archive)
         if size > MEGABYTES:
             large = sorted((root / "site").iterdir(), key=_size, reverse=True)[:4]
             raise CapsbenchError(
@@ -120,16 +121,36 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     if not (results / "plan.json").is_file():
         raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
 
-    waiting = [path.parent for path in results.glob("runs/*/*/*/manifest.json") if not _is_over(path)]
+    waiting = {path.parent for path in results.glob("runs/*/*/*/manifest.json") if not _is_over(path)}
     for run in sorted(waiting):
         console.print(f"{run} is left out: it is not evaluated yet, and its weights stay here.", markup=False)
-    name = results.absolute().name  # also of a link, which leads to another disk
-    unpacked = {(Path(name) / run.relative_to(results)).as_posix() for run in waiting}
+    name = archived_name(results)
 
-    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if entry.name in unpacked or set(Path(entry.name).parts) & set(LEFT_OUT) else entry
+    def fill(out: tarfile.TarFile) -> None:
+        for path in _kept(results, waiting):
+            out.add(path, Path(name) / path.relative_to(results), recursive=False)
 
-    console.print(f"{to}: {_write(results.resolve(), to, kept, name):.1f} MB", markup=False)
+    console.print(f"{to}: {_write(fill, to):.1f} MB", markup=False)
+
+
+def archived_name(results: Path) -> str:
+    """What a results folder is called in its archive: as it was said, also where that is a link to another disk."""
+    return Path(os.path.abspath(results)).name  # noqa: PTH100  (Path.resolve follows links, absolute keeps `..`)
+
+
+def _kept(folder: Path, waiting: Collection[Path]) -> Iterator[Path]:
+    """Every file below a results folder but those LEFT_OUT, of runs that are `waiting`, and links to nowhere."""
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = Path(place)
+        inside = folder.resolve()
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in LEFT_OUT
+            and here / name not in waiting
+            and not ((here / name).is_symlink() and inside.is_relative_to((here / name).resolve()))  # it would go round
+        )
+        yield from (here / name for name in sorted(files) if name not in LEFT_OUT and (here / name).is_file())
 
 
 def _is_over(manifest: Path) -> bool:
@@ -233,13 +254,8 @@ def _of_the_commit(file: Path) -> str:
     raise CapsbenchError(f"{file} is not in this clone's commit, which is what is packed (without results/).")
 
 
-def _write(
-    folder: Path,
-    to: Path,
-    kept: Callable[[tarfile.TarInfo], tarfile.TarInfo | None] | None = None,
-    name: str | None = None,
-) -> float:
-    """Write `folder` under `name` or its own, links as what they lead to, gzip or (.xz) xz; megabytes."""
+def _write(fill: Callable[[tarfile.TarFile], None], to: Path) -> float:
+    """Write what `fill` adds, links as what they lead to, gzip or (.xz) xz; megabytes."""
     is_xz = to.suffix == ".xz"
     with (
         whole_file(to) as temporary,
@@ -247,7 +263,7 @@ def _write(
         if is_xz
         else tarfile.open(temporary, "w:gz", dereference=True) as out,
     ):
-        out.add(folder, name or folder.name, filter=kept)
+        fill(out)
     return to.stat().st_size / 1e6
 
 

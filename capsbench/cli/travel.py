@@ -59,13 +59,13 @@ def pack(
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
 ) -> None:
     """Pack code, MNIST and missing packages for a GPU machine without a network, or the results that it brings back."""
+    from capsbench.cli.pack import archived_name, pack_results
     from capsbench.cli.pack import pack as pack_code
-    from capsbench.cli.pack import pack_results
 
     if results is not None:
         if plans or python or have:
             raise CapsbenchError("--results packs a folder of results alone; leave plans, --python and --have out.")
-        pack_results(console, results, to or Path(f"{results.resolve().name}.tar.gz"))
+        pack_results(console, results, to or Path(f"{archived_name(results)}.tar.gz"))
         return
     names = ("paper", "ladder", "ablation", "paper-authors", "precision")
     plans = plans or [config_folder() / f"{name}.yaml" for name in names]

@@ -65,11 +65,11 @@ def verify_run(
     except UnreadableFileError as error:
         raise CapsbenchError(f"{stored / 'manifest.json'} {error}; there is nothing to compare with.") from None
     house = House.load(_plan_of(folder, plan), manifest.dataset.name)
-    if folder.resolve().name == house.name:
-        house = replace(house, root=folder.resolve().parent)  # where tuning's choices lie beside the runs
+    if folder.absolute().name == house.name:
+        house = replace(house, root=folder.absolute().parent)  # where tuning's choices lie beside the runs
     cell = house.cell(key.task, key.variant)
-    if cell.waits:
-        raise CapsbenchError(f"{cell.label}: {folder} has no choice of tuning for it (tuning/), which its runs had.")
+    if cell.tuned is not None and cell.waits:
+        raise CapsbenchError(f"{cell.label}: {cell.tuned.path} is not there, or not a choice by this plan's tuning.")
     if key.seed not in cell.seeds:
         raise PlanError(f"{house.path}: {cell.label} has no seed {key.seed} any more; it has {list(cell.seeds)}.")
     source = find_source(house.dataset, house.plan.data_folder)

@@ -1,4 +1,4 @@
-"""The claims that results are judged by: config/claims.yaml, written before any run and checked like a plan."""
+"""The claims that results are judged by: config/claims.yaml, written before the runs and checked like a plan."""
 
 from __future__ import annotations
 

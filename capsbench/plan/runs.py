@@ -276,8 +276,9 @@ class House:
             return [Reduction("budget", words)] if self.plan.budget == "short" else []
         if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
             return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
-        if cell.task == "two_digit" and seen < SOURCE_EPOCHS * images:
-            return [Reduction("training", f"{steps:,} steps, less than the source's {SOURCE_EPOCHS} epochs")]
+        epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
+        if cell.task == "two_digit" and seen < epochs * images:
+            return [Reduction("training", f"{steps:,} steps, less than the source's {epochs} epochs")]
         return []
 
     def task_reductions(self, task: str) -> list[str]:

@@ -42,7 +42,7 @@ TEST_DIGITS = 10_000
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
 DRAWN_PAIRS = 10_000  # of its test pairs, those whose digits are drawn apart and measured
 LAST_EPOCHS = 5  # of the two-digit transfer, whose mean is reported
-SOURCE_EPOCHS = 10  # of its capsules in the source; its CNN has 20
+SOURCE_EPOCHS = {"CNN": 20, "capsules": 10}  # of its models in the source
 
 
 class Reduction(NamedTuple):

@@ -176,7 +176,12 @@ def csv_frame(rows: list[Row]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=CSV_COLUMNS)
 
 
+def csv_text(rows: list[Row]) -> str:
+    """A long table as CSV."""
+    return str(csv_frame(rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
+
+
 def write_csv(path: Path, rows: list[Row]) -> None:
     """Write a long table in one piece."""
     with whole_file(path) as temporary:
-        csv_frame(rows).to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
+        temporary.write_text(csv_text(rows), encoding="utf-8")

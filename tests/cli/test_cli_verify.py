@@ -167,7 +167,7 @@ def test_a_tuned_row_is_made_again_with_the_choice_that_lies_beside_its_runs(tmp
     key = choose(Console(), folder, "mnist/cnn+tuned/0", False, None)
     about = {"schema": 1, "run": key._asdict(), "status": "done", "digest": "d", "dataset": dataset}
     write_json(folder / "runs/mnist/cnn+tuned/seed-0/manifest.json", about)
-    with pytest.raises(CapsbenchError, match="has no choice of tuning for it"):
+    with pytest.raises(CapsbenchError, match=r"cnn.json is not there, or not a choice by this plan"):
         verify_run(Console(), folder, key, None, None, None)
     made: list[Cell] = []
     monkeypatch.setattr("capsbench.cli.verify._make", lambda _, __, cell, *___: made.append(cell))

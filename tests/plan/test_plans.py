@@ -127,6 +127,7 @@ AUTHORS = "budget: authors\nseeds: [0, 1]\ntraining: {steps: 300_000, decay_peri
     [
         (SHORT, "mnist: {variants: [cnn], training: {epochs: 1}}", "469 steps in the place of the authors' 300,000"),
         (SHORT, "two_digit: {variants: [two-digit-kmeans], training: {epochs: 1}}", "469 steps, less than the"),
+        (SHORT, "two_digit: {variants: [two-digit-max-mlp], training: {epochs: 10}}", "4,688 steps, less than the"),
         (AUTHORS, "mnist: {variants: [cnn], training: {steps: 500}}", "500 steps in the place of the authors'"),
         (AUTHORS, "multimnist: {variants: [capsnet-r1-recon]}", "38,400,000 training pairs seen, of the paper's"),
     ],

@@ -16,7 +16,7 @@ from places import Place, copy_source
 from rich.console import Console
 from tools import mnist_folder
 
-from capsbench.cli.pack import missing_packages, pack_results
+from capsbench.cli.pack import archived_name, missing_packages, pack_results
 
 RUN = "runs/mnist/capsnet-r3-recon/seed-0"
 
@@ -223,10 +223,14 @@ def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_
     (disk / "runs").symlink_to(disk / "elsewhere")
     (disk / "plan.json").touch()
     (tmp_path / "paper").symlink_to(disk)
+    (folder / "history.csv").symlink_to(disk / "gone")  # these two lead nowhere, and round and round
+    (folder / "up").symlink_to(disk)
     pack_results(Console(record=True), tmp_path / "paper", tmp_path / "back.tar.gz")
     with tarfile.open(tmp_path / "back.tar.gz") as stored:
         assert {name.split("/")[0] for name in stored.getnames()} == {"paper"}
         assert stored.getmember("paper/runs/mnist/cnn/seed-0/manifest.json").isreg()
+        assert not [name for name in stored.getnames() if "/up" in name or name.endswith("history.csv")]
+    assert archived_name(tmp_path / "paper" / "tables" / "..") == archived_name(tmp_path / "paper") == "paper"
 
 
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
