@@ -138,7 +138,8 @@ def _short(outcomes: list[tuple[Claim, Outcome]], if_worse: str) -> str:
         word = "Yes" if decided == {"better"} else "In part"
     else:
         word = if_worse if "worse" in decided else "No"
-    return word if found == decided else f"{word}, as far as it is decided"
+    count = sum(said in decided for _, said in outcomes)  # one comparison of many must not read as the answer
+    return word if count == len(outcomes) else f"{word} in {count} of {len(outcomes)}, open in the others"
 
 
 def _sentence(outcomes: list[tuple[Claim, Outcome]]) -> str:

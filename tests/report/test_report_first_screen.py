@@ -54,7 +54,7 @@ def test_no_claims_json_is_no_mistake_and_a_broken_one_is_named(folder: Path) ->
         (["reproduced", "not reproduced"], "In part", "better in 1 and worse in 1"),
         (["undecided", "not run"], "Undecided", "undecided in 1 and not run in 1"),
         (["not run", "not run"], "Not tested", "not run in 2"),
-        (["reproduced", "not run"], "Yes, as far as it is decided", "better in 1 and not run in 1"),
+        (["reproduced", "not run"], "Yes in 1 of 2, open in the others", "better in 1 and not run in 1"),
     ],
 )
 def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, sentence: str) -> None:
