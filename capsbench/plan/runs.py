@@ -276,9 +276,10 @@ class House:
             return [Reduction("budget", words)] if self.plan.budget == "short" else []
         if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
             return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
-        epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
-        if cell.task == "two_digit" and seen < epochs * images:
-            return [Reduction("training", f"{steps:,} steps, less than the source's {epochs} epochs")]
+        if cell.task == "two_digit":
+            epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
+            words = f"{steps:,} steps, less than the source's {epochs} epochs"
+            return [Reduction("training", words)] if seen < epochs * images else []
         return []
 
     def task_reductions(self, task: str) -> list[str]:

@@ -143,6 +143,12 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
     return sentences + ([f"Training steps: {steps}."] if steps else [])
 
 
+def task_in_words(results: Results, task: str) -> str:
+    """`mnist: ...`: what is said of a task under a table or figure of several."""
+    sentences = [*conditions_in_words(results, task), *left_out_sentence(results, task)]
+    return f"{task}: {' '.join([*sentences, *results.plan.notes.get(task, [])])}"
+
+
 def pairs_drawn(results: Results) -> list[str]:
     """On how many of MultiMNIST's test pairs drawing was measured, as one sentence; none where nothing was drawn."""
     counts = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from capsbench.report.captions import conditions_in_words, left_out_sentence
+from capsbench.report.captions import task_in_words
 from capsbench.report.contract import Comparison, Difference
 from capsbench.report.results import Results
 from capsbench.report.statistics import Estimate, Summary, difference, summarise
@@ -117,12 +117,7 @@ def difference_words(row: Compared) -> str:
 
 def caption_of(results: Results, table: str, words: list[str]) -> list[str]:
     """`words`, and for each task of the table its data, budget, reductions, seeds and notes."""
-    said = [*words]
-    for task in results.plan.comparisons.get(table, {}):
-        sentences = [*conditions_in_words(results, task), *left_out_sentence(results, task)]
-        sentences += results.plan.notes.get(task, [])
-        said.append(f"{task}: {' '.join(sentences)}")
-    return said
+    return [*words, *(task_in_words(results, task) for task in results.plan.comparisons.get(table, {}))]
 
 
 def compared_frame(rows: list[Compared]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from capsbench.report.results import Problem, Results
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
 VERDICTS: dict[Verdict, str] = {  # in the order of the page
-    "reproduced": "our interval agrees with the claim by a rule of before the run, where its source says no other",
+    "reproduced": "our interval agrees with the claim by its rule, which is older than the run or says that it is not",
     "not reproduced": "our interval contradicts it",
     "undecided": "the interval leaves both open",
     "not run": "a cell, the data or the full protocol is missing",

@@ -55,8 +55,8 @@ def test_a_title_that_begins_with_a_bracket_or_a_star_is_no_argument_of_the_line
     command = [tool("pdflatex"), "-interaction=nonstopmode", "-halt-on-error", "heads.tex"]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert made.returncode == 0, made.stdout[-800:]
-    for name in ("[2pt] a", "*b"):
-        assert rf"\\{chr(10)}{name}" not in (tmp_path / "heads.tex").read_text()
+    lines = (tmp_path / "heads.tex").read_text().splitlines()
+    assert not [line for line in lines if line.startswith(("[", "*"))]
 
 
 def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Report], tmp_path: Path) -> None:

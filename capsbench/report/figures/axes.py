@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from capsbench.report.captions import conditions_in_words, left_out_sentence
+from capsbench.report.captions import task_in_words
 from capsbench.report.compared import GAP
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
@@ -55,15 +55,9 @@ def draw(results: Results, published: Published) -> Drawing:
     words = [
         "Dot and bar: mean over seeds and Student's t 95 % interval, which may go on beyond the panel; strokes: seeds.",
         "Each point is trained anew; only the axis differs along a line.",
-        *(f"{task}: {' '.join(_under(results, task))}" for task in tasks),
+        *(task_in_words(results, task) for task in tasks),
     ]
     return Drawing(figure, "Along the axes", " ".join(words), tasks)
-
-
-def _under(results: Results, task: str) -> list[str]:
-    """The sentences under a task's panels."""
-    left_out = left_out_sentence(results, task)
-    return [*conditions_in_words(results, task), *left_out, *results.plan.notes.get(task, [])]
 
 
 def _panels(results: Results) -> list[Panel]:
