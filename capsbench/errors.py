@@ -38,6 +38,11 @@ class ResourceError(CapsbenchError):
     exit_code = 4
 
 
+def counted(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def nearest(word: object, known: Iterable[str]) -> str:
     """`; did you mean 'capsnet-r3'?` for the known word nearest to `word`, or the known words if none is near."""
     names = sorted(str(name) for name in known)

@@ -108,6 +108,18 @@ def dataset_record(source: DataSource) -> dict[str, str]:
     return {"name": source.dataset, "badge": source.badge, "digest": source_digest(source)}
 
 
+def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] | None:
+    """The manifest of a run that is done with this plan, source and data (its digest); None where it is not."""
+    digest = run_digests(house, cell, seed, data, measured_on(house, cell))["run"]
+    return is_done(house.run_folder(cell, seed), digest)
+
+
+def is_over(house: House, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
+    """Whether a run that is done has its metrics too; a failed one has none to have."""
+    digest = evaluation_digest(cell, manifest)
+    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, digest)
+
+
 # ---- the plan as files ---------------------------------------------------------------------------------------------
 
 
@@ -166,24 +178,23 @@ class Pipeline:
                 (folder / "cells" / "measured.json").unlink(missing_ok=True)
         for cell in self.house.cells:
             specs = self.specs(cell)
-            test_set = measured_on(self.house, cell)
             # Not which affNIST: it may arrive while jobs run, and what was made of another is found by its manifest.
-            runs, promised = (
-                {seed: run_digests(self.house, cell, seed, data["digest"], on, p)["run"] for seed in cell.seeds}
-                for on, p in ((test_set, False), (None, cell.tuned is not None))
-            )
-            _write_if_changed(specs / "train-spec.json", {"runs": {str(seed): run for seed, run in promised.items()}})
+            is_tuned_row = cell.tuned is not None
+            promised = {
+                str(seed): run_digests(self.house, cell, seed, data["digest"], promised=is_tuned_row)["run"]
+                for seed in cell.seeds
+            }
+            _write_if_changed(specs / "train-spec.json", {"runs": promised})
             evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
             _write_if_changed(specs / "evaluate-spec.json", evaluation)
             if cell.tuned is not None:
                 self._bring_tuning_up_to_date(cell, data["digest"])
             manifests = {
-                seed: None if cell.waits else is_done(self.house.run_folder(cell, seed), run)
-                for seed, run in runs.items()
+                seed: None if cell.waits else finished(self.house, cell, seed, data["digest"]) for seed in cell.seeds
             }
             if None in manifests.values():
                 (specs / "trained.json").unlink(missing_ok=True)
-            if not all(m and self._is_evaluated(cell, seed, m) for seed, m in manifests.items()):
+            if not all(m and is_over(self.house, cell, seed, m) for seed, m in manifests.items()):
                 (specs / "evaluated.json").unlink(missing_ok=True)
         if not _report_is_kept(folder):
             (folder / "cells" / "reported.json").unlink(missing_ok=True)
@@ -196,15 +207,6 @@ class Pipeline:
             (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
             # the numbers are still there, and Snakemake makes nothing that no missing or older file asks for
             (self.house.folder / "cells" / "reported.json").unlink(missing_ok=True)
-
-    def tuned_cells(self) -> list[str]:
-        """The folder names of the rows whose learning rate and schedule tuning chooses."""
-        return sorted({cell.folder_name for cell in self.house.cells if cell.tuned is not None})
-
-    def _is_evaluated(self, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
-        """Whether a run that is done has its metrics; a failed one has none to have."""
-        digest = evaluation_digest(cell, manifest)
-        return manifest["status"] == "failed" or is_evaluated(self.house.run_folder(cell, seed), cell, digest)
 
     def begin(self) -> None:
         """Before the first job: nobody else may work on these results while this process lives.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -143,7 +144,7 @@ def versions() -> dict[str, str]:
     """Versions of Python, of capsbench and of the packages that can change a number."""
     found = {"capsbench": __version__, "python": platform.python_version()}
     for name in RECORDED:
-        if importlib.util.find_spec(name.replace("scikit-learn", "sklearn")):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from capsbench.data.affnist_place import FOLDER, SYNTHETIC, files_digest, official_path
 from capsbench.data.source import DataSource, cache_folder
-from capsbench.errors import DataError
+from capsbench.errors import DataError, counted
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
@@ -51,7 +51,10 @@ def find_affnist(house: House, source: DataSource) -> str:
     _read_whole(house, source)
     others = _measured_on_another(house, source)
     remade = (
-        f" {others} measured on affnist-synth will be made again; to keep them, take the files away." if others else ""
+        f" {others} measured on affnist-synth will be trained again, since their test set changes; to keep them, "
+        "move the official files elsewhere."
+        if others
+        else ""
     )
     return f"affNIST: the official files, {path} (SHA-256 {files_digest(path)}).{remade}"
 
@@ -64,7 +67,7 @@ def _measured_on_another(house: House, source: DataSource) -> str:
         is_done(house.run_folder(cell, seed), run_digests(house, cell, seed, data, SYNTHETIC)["run"]) is not None
         for cell, seed in runs
     )
-    return f"{found} finished {'run' if found == 1 else 'runs'}" if found else ""
+    return counted(found, "finished run") if found else ""
 
 
 def _read_whole(house: House, source: DataSource) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,12 @@ from rich.table import Table
 from capsbench import __version__
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
-from capsbench.errors import CapsbenchError, PlanError, nearest
+from capsbench.errors import CapsbenchError, PlanError, counted, nearest
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import Cell, House, config_folder, load_variants
 from capsbench.provenance import cores
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
 
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
@@ -25,7 +26,7 @@ Task = Annotated[str | None, typer.Option(help="Only this task.")]
 Variant = Annotated[str | None, typer.Option(help="Only this variant.")]
 Seed = Annotated[int | None, typer.Option(help="Only this seed.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:<n>; the best there is when not said.")]
-Threads = Annotated[int, typer.Option(help="CPU threads; weights differ with it, so it is recorded.", min=1)]
+Threads = Annotated[int, typer.Option(help="CPU threads; the weights depend on it, so the manifest records it.", min=1)]
 Done = Annotated[Path | None, typer.Option("--done", hidden=True, help="File that says the job is done.")]
 
 
@@ -45,7 +46,7 @@ def _options(
 
 
 def _chosen(house: House, task: str | None, variant: str | None, seed: int | None = None) -> list[Cell]:
-    """The cells that the options name. Raises PlanError with the nearest name if there is none."""
+    """The cells that the options name, with the one seed if one is. Raises PlanError with the nearest name if none."""
     if task is not None and task not in (tasks := house.plan.tasks.given()):
         raise PlanError(f"{house.path} has no task {task!r}{nearest(task, tasks)}")
     if task is not None and variant is not None:
@@ -58,8 +59,10 @@ def _chosen(house: House, task: str | None, variant: str | None, seed: int | Non
 
 
 def _with_seed(house: House, cells: list[Cell], seed: int | None) -> list[Cell]:
-    """Those of `cells` that have `seed`; all where none is named. Raises CapsbenchError if none has it."""
-    found = [cell for cell in cells if seed is None or seed in cell.seeds]
+    """Those of `cells` that have `seed`, with it alone; all where none is named. CapsbenchError if none has it."""
+    if seed is None:
+        return cells
+    found = [replace(cell, seeds=(seed,)) for cell in cells if seed in cell.seeds]
     if not found:
         known = sorted({one for cell in cells for one in cell.seeds})
         what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
@@ -80,8 +83,9 @@ def plan(path: PlanPath) -> None:
     for task in house.plan.tasks.given():
         words = house.task_reductions(task)
         console.print(f"{task}, with less than the paper's protocol: {'; '.join(words) or 'nothing'}")
-    runs = sum(len(cell.seeds) for cell in house.cells)
-    console.print(f"{runs} runs in {len(house.cells)} cells, budget {house.plan.budget}, into {house.folder}")
+    runs = counted(sum(len(cell.seeds) for cell in house.cells), "run")
+    cells = counted(len(house.cells), "cell")
+    console.print(f"{runs} in {cells}, budget {house.plan.budget}, into {house.folder}")
 
 
 @app.command()
@@ -100,14 +104,14 @@ def variants(
 
 @app.command()
 def data(
-    path: Annotated[Path, typer.Argument(help="The plan whose data are wanted.")] = Path("config/quick.yaml"),
+    path: Annotated[Path | None, typer.Argument(help="A plan; config/quick.yaml when not given.")] = None,
     done: Done = None,
 ) -> None:
     """Find (or download) a plan's data and check every file."""
     from capsbench.data.source import verify
     from capsbench.files import write_json
 
-    house, source = open_house(path)
+    house, source = open_house(path or config_folder() / "quick.yaml")
     if source.notice:
         console.print(source.notice, style="bold yellow")
     sums = verify(source)
@@ -142,7 +146,7 @@ def train(
     cells = _chosen(house, task, variant, seed)
     if done is None:  # else a job of Snakemake's, whose job `data` has found it
         say_affnist(console, house, source, cells)
-    train_cells(console, house, source, cells, seed, device, threads, tensorboard, done, evaluate)
+    train_cells(console, house, source, cells, device, threads, tensorboard, done, evaluate)
 
 
 @app.command()
@@ -197,7 +201,7 @@ def evaluate(
     from capsbench.cli.stages import evaluate_cells
 
     house, source = open_plan(console, path)
-    evaluate_cells(console, house, source, _chosen(house, task, variant, seed), seed, device, threads, done)
+    evaluate_cells(console, house, source, _chosen(house, task, variant, seed), device, threads, done)
 
 
 @app.command()
@@ -230,7 +234,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Another one.")],
     every_metric: Annotated[bool, typer.Option("--all", help="Every metric, not those of the tables alone.")] = False,
 ) -> None:
-    """Tell two folders of results apart: which means moved, whether beyond noise, and what else differed."""
+    """Compare two folders of results: which means moved, whether beyond noise, and what else differed."""
     from capsbench.cli.folders import compare_folders
 
     compare_folders(console, a, b, every_metric)
@@ -293,13 +297,18 @@ def verify(
 def bench(
     path: Annotated[Path | None, typer.Argument(help="The plan whose cells are timed; config/paper.yaml.")] = None,
     task: Annotated[str, typer.Option(help="The task.")] = "mnist",
-    variant: Annotated[list[str] | None, typer.Option(help="A variant; may be said again. capsnet-r3-recon.")] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="A variant to time; repeat for several. capsnet-r3-recon when not given.")
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step; the plan's when not said.", min=1)] = None,
-    rounds: Annotated[int | None, typer.Option(help="How often each is timed; 5, on a GPU 20.", min=2)] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of timing; 5, or 20 on a GPU, when not given.", min=2)
+    ] = None,
     device: Device = None,
     threads: Annotated[int, typer.Option(help="CPU threads; all cores when 0.", min=0)] = 0,
     largest: Annotated[
-        int | None, typer.Option("--grow", help="How cost grows, with batches up to this.", min=32, max=2048)
+        int | None,
+        typer.Option("--grow", help="Also measure how cost grows with the batch, up to this size.", min=32, max=2048),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="File for every figure, machine and versions.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for the roofline and, with --grow, growth.")] = None,

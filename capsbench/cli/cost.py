@@ -43,7 +43,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
             if is_measured(house.folder, digest):  # by the process that this one waited for
                 console.print(f"{house.folder / 'cost.json'}: measured already")
             else:
-                found = measure_cost(house, chosen, threads, lambda text: console.print(text))
+                found = measure_cost(house, chosen, threads, console.print)
                 write_json(house.folder / "cost.json", found)
                 said = f"{len(found['rows'])} variants measured on {found['device']}"
                 console.print(f"{house.folder / 'cost.json'}: {said}")

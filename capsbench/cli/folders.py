@@ -8,15 +8,15 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.opening import open_plan
+from capsbench.errors import counted
 from capsbench.pipeline import writable
 from capsbench.plan import config_folder
-from capsbench.report.captions import counted
 from capsbench.report.collect import collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
 from capsbench.report.published import read_published
 from capsbench.report.results import Results
-from capsbench.report.tables import csv_text, long_table
+from capsbench.report.tables import csv_frame, csv_text, long_table
 from capsbench.report.wide import decimals, with_interval
 
 
@@ -82,6 +82,7 @@ def _is_older(results: Results) -> bool:
     published = read_published(config_folder() / "published.yaml")
     for task in results.plan.tasks:
         stored = results.folder / "tables" / f"{task}.csv"
-        if stored.is_file() and stored.read_text(encoding="utf-8") != csv_text(long_table(results, task, published)):
+        rows = long_table(results, task, published)
+        if stored.is_file() and stored.read_text(encoding="utf-8") != csv_text(csv_frame(rows)):
             return True
     return False

@@ -29,7 +29,7 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
     """
     from capsbench.training import device as devices
 
-    _say_if_a_gpu_is_no_use(console, name, devices.BATCH_JOBS)
+    _say_if_a_gpu_is_no_use(console, name)
     words = f"waiting for {name or 'a GPU'}: other processes of capsbench hold what there is, or it is slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True
@@ -42,9 +42,11 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
         said.cancel()
 
 
-def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str, ...]) -> None:
+def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
     """A machine with a GPU works on it, unless somebody says otherwise: a CPU takes days for its hours."""
     import torch
+
+    from capsbench.training.device import BATCH_JOBS
 
     if name or os.environ.get("CAPSBENCH_DEVICE") or torch.cuda.is_available() or not gpus():
         return
@@ -55,7 +57,7 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None, jobs: tuple[str,
     words = (
         f"There is a {here['gpu']} (driver {here['driver']}) here that PyTorch {torch.__version__}, {why}, cannot use"
     )
-    if any(os.environ.get(job) for job in jobs):
+    if any(os.environ.get(job) for job in BATCH_JOBS):
         raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
         console.print(f"{words}: this works on the CPU.", style="yellow", markup=False)

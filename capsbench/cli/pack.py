@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -256,13 +257,8 @@ def _of_the_commit(file: Path) -> str:
 
 def _write(fill: Callable[[tarfile.TarFile], None], to: Path) -> float:
     """Write what `fill` adds, links as what they lead to, gzip or (.xz) xz; megabytes."""
-    is_xz = to.suffix == ".xz"
-    with (
-        whole_file(to) as temporary,
-        tarfile.open(temporary, "w:xz", dereference=True)
-        if is_xz
-        else tarfile.open(temporary, "w:gz", dereference=True) as out,
-    ):
+    mode: Literal["w:xz", "w:gz"] = "w:xz" if to.suffix == ".xz" else "w:gz"
+    with whole_file(to) as temporary, tarfile.open(temporary, mode, dereference=True) as out:
         fill(out)
     return to.stat().st_size / 1e6
 

@@ -77,8 +77,8 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
         raise ResourceError(
-            f"Snakemake ended with exit code {code}, not every job is done; the logs are in {house.folder / 'logs'}, "
-            f"the same command goes on from what is done, and `capsbench report {path}` shows what there is."
+            f"Snakemake ended with exit code {code}: not every job is done. The logs are in {house.folder / 'logs'}; "
+            f"the same command goes on from what is finished, and `capsbench report {path}` shows what there is."
         )
     return house.folder
 

@@ -14,14 +14,12 @@ from capsbench.cli.held import held_device
 from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
-from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
-from capsbench.pipeline import dataset_record, numbers_digest, sole, writable
+from capsbench.pipeline import dataset_record, finished, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
-from capsbench.plan.done import is_done, run_digests
 
 if TYPE_CHECKING:
     import torch
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
     from capsbench.training.run import Setting
 
 Trained = tuple[Cell, int, dict[str, Any]]  # cell, seed, manifest
-
-
-def _seeds(cell: Cell, seed: int | None) -> list[int]:
-    return [seed] if seed is not None else list(cell.seeds)
 
 
 def _refuse_untuned(house: House, cells: list[Cell]) -> None:
@@ -51,7 +45,6 @@ def train_cells(
     house: House,
     source: DataSource,
     cells: list[Cell],
-    seed: int | None,
     device: str | None,
     threads: int,
     tensorboard: bool,
@@ -60,22 +53,22 @@ def train_cells(
 ) -> None:
     """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`.
 
-    `evaluate`: what has no metrics then is evaluated before, by this process, which has the data and torch in memory.
+    A cell may have some of its row's seeds alone. `evaluate`: what has no metrics then is evaluated before, by this
+    process, which has the data and torch in memory.
     """
     dataset = dataset_record(source)
     trained: list[Trained] = []
     waiting = []
     _refuse_untuned(house, cells)
     for cell in cells:
-        for s in _seeds(cell, seed):
-            digest = run_digests(house, cell, s, dataset["digest"], measured_on(house, cell))["run"]
-            manifest = is_done(house.run_folder(cell, s), digest)
+        for seed in cell.seeds:
+            manifest = finished(house, cell, seed, dataset["digest"])
             if manifest is None:
-                waiting.append((cell, s))
+                waiting.append((cell, seed))
             else:
-                trained.append((cell, s, manifest))
+                trained.append((cell, seed, manifest))
                 unwritten = ", so no TensorBoard events were written" if tensorboard else ""
-                console.print(f"{cell.label} seed {s}: {manifest['status']} already{unwritten}")
+                console.print(f"{cell.label} seed {seed}: {manifest['status']} already{unwritten}")
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +107,8 @@ def _train(
         digits = load_digits(source, chosen)
 
         def setting_of(cell: Cell) -> Setting:
-            return Setting(house, cell, digits, dataset, chosen, threads, say=lambda text: console.print(text))
+            row = house.cell(cell.task, cell.variant)  # with all of its seeds, which its manifests speak of
+            return Setting(house, row, digits, dataset, chosen, threads, say=console.print)
 
         try_routings(waiting, setting_of)
         check_inputs(waiting, setting_of)
@@ -208,7 +202,6 @@ def evaluate_cells(
     house: House,
     source: DataSource,
     cells: list[Cell],
-    seed: int | None,
     device: str | None,
     threads: int,
     done: Path | None,
@@ -218,15 +211,14 @@ def evaluate_cells(
     waiting, said = [], []
     _refuse_untuned(house, cells)
     for cell in cells:
-        for s in _seeds(cell, seed):
-            folder = house.run_folder(cell, s)
-            manifest = is_done(folder, run_digests(house, cell, s, dataset["digest"], measured_on(house, cell))["run"])
+        for seed in cell.seeds:
+            manifest = finished(house, cell, seed, dataset["digest"])
             if manifest is None:
                 raise CapsbenchError(
-                    f"{cell.label} seed {s} is not trained with this plan, source and data; "
+                    f"{cell.label} seed {seed} is not trained with this plan, source and data; "
                     f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
                 )
-            waiting.append((cell, s, manifest))
+            waiting.append((cell, seed, manifest))
             said.append({**manifest["run"], "status": manifest["status"]})
     _evaluate_missing(console, house, source, waiting, device, threads)
     if done:
@@ -274,6 +266,7 @@ def _evaluate(
     digits: Digits,
     device: torch.device,
 ) -> None:
+    from capsbench.evaluation.parts import forget
     from capsbench.evaluation.run import evaluate_run
 
     remedy = "free the device, or evaluate on another one with --device; what is trained is kept"
@@ -285,6 +278,7 @@ def _evaluate(
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue
             conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
+            forget(folder)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")
 
@@ -313,10 +307,11 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
 
 def print_results(console: Console, folder: Path) -> int:
     """Print the tables of a results folder and the place of its report; returns the number of failed runs."""
-    from capsbench.report import failed_runs, format_tables_for_terminal
+    from capsbench.report import format_tables_for_terminal
 
     if not (folder / "plan.json").exists():
         return 0
-    console.print(format_tables_for_terminal(folder), markup=False)
+    tables, failed = format_tables_for_terminal(folder)
+    console.print(tables, markup=False)
     console.print(f"report: {folder / 'report.html'}")
-    return failed_runs(folder)
+    return failed

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from capsbench.cli.app import Device, Threads, app, console
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.plan import config_folder
 
 
@@ -39,7 +39,7 @@ def work(
 ) -> None:
     """Train and evaluate plans run by run without Snakemake, where there is none or a machine is lent for minutes.
 
-    Exit code 4: time was up before everything was done; the same command goes on.
+    Exit code 4: some runs are not done, because time was up or they would have taken too long.
     """
     from capsbench.cli.wanted import Wanted
     from capsbench.cli.work import work as until_time_is_up
@@ -47,15 +47,20 @@ def work(
     wanted = Wanted(tuple(task or ()), tuple(variant or ()), tuple(seed or ()))
     left = until_time_is_up(console, paths, minutes, device, threads, wanted, lent)
     if left:
-        raise ResourceError(f"Time is up with {left} runs to do; the same command goes on.")
+        raise ResourceError(f"{counted(left, 'run')} not done, for want of time; the same command goes on.")
 
 
 @app.command()
 def pack(
-    plans: Annotated[list[Path] | None, typer.Argument(help="Plans for run.sh; the paper's and its kin.")] = None,
+    plans: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Plans for run.sh; paper, ladder, ablation, paper-authors and precision when not given."),
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="The archive; capsbench-pack.tar.xz, or <results>.tar.gz.")] = None,
     python: Annotated[str | None, typer.Option(help="The other machine's Python; 3.12 when not said.")] = None,
-    have: Annotated[Path | None, typer.Option(help="Packages that it has beside PyTorch, a name a line.")] = None,
+    have: Annotated[
+        Path | None, typer.Option(help="File that lists, one a line, the packages that it has beside PyTorch.")
+    ] = None,
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
 ) -> None:
     """Pack code, MNIST and missing packages for a GPU machine without a network, or the results that it brings back."""

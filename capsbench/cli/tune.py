@@ -76,9 +76,7 @@ def _tune(
             with sole(cell.tuned.path.with_suffix(""), console.print):
                 for trial in house.trials(cell):
                     assert trial.trial is not None
-                    setting = Setting(
-                        house, trial, digits, dataset, chosen, threads, say=lambda text: console.print(text)
-                    )
+                    setting = Setting(house, trial, digits, dataset, chosen, threads, say=console.print)
                     for seed in trial.seeds:
                         digest = trial_digest(house, trial, seed, dataset["digest"])
                         figure = judged(house.run_folder(trial, seed), digest)
@@ -118,12 +116,12 @@ def _store(house: House, cell: Cell, figures: Figures, digest: str) -> Point:
         "variant": trial.folder_name,
         "recipe": cell.tuned.recipe,
         "digest": digest,
-        "chosen": best.words(),
+        "chosen": best.training_keys(),
         "metric": {"name": "held_out_error", "unit": "%", "digits": trial.trial.held_out},
         "seeds": list(trial.seeds),
         "grid": [
             {
-                **point.words(),
+                **point.training_keys(),
                 "mean": means.get(point),
                 "errors": [figure["error"] for figure in of],
                 "failed": [figure["reason"] for figure in of if figure["error"] is None],

@@ -22,14 +22,14 @@ from capsbench.report.contract import Manifest, RunKey, UnreadableFileError, rea
 from capsbench.report.results import run_folder
 
 
-def choose(console: Console, folder: Path, run: str | None, anyone: bool, draw: int | None) -> RunKey:
+def choose(console: Console, folder: Path, run: str | None, at_random: bool, draw: int | None) -> RunKey:
     """The run to verify: the one that is named (`task/variant/seed`), or one drawn from those that are trained.
 
     Raises:
         ResultsError: there is no plan.json. CapsbenchError: no run, both, or a run that is not there is named.
     """
     planned = [entry.key for entry in read_plan(folder).runs]
-    if (run is None) == (not anyone) or (draw is not None and not anyone):
+    if (run is None) == (not at_random) or (draw is not None and not at_random):
         raise CapsbenchError("Name a run with --run task/variant/seed, or have one drawn with --random [--draw SEED].")
     if run is not None:
         by_name = {f"{key.task}/{key.variant}/{key.seed}": key for key in planned}
@@ -57,7 +57,7 @@ def verify_run(
     Raises:
         CapsbenchError: the run, its plan or its data are not there. ResourceError: the making was stopped.
     """
-    from capsbench.cli.compare import circumstances, condition_differences, weight_differences
+    from capsbench.cli.second_making import circumstances, condition_differences, weight_differences
 
     stored = run_folder(folder, key)
     try:
@@ -103,7 +103,9 @@ def verify_run(
     return True
 
 
-_NO_REASON = "Config, source, data, device, threads, precision and versions are the same: tell the authors."
+_NO_REASON = (
+    "Nothing that is recorded differs (config, source, data, device, threads, precision, versions): please report it."
+)
 
 
 def _status(manifest: Manifest) -> str:

@@ -8,26 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, nearest
 from capsbench.files import read_json
-from capsbench.pipeline import dataset_record
+from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import Cell, House
-from capsbench.plan.done import is_done, run_digests
 from capsbench.provenance import machine
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Some of the runs of plans: of these tasks, variants and seeds, each of which, when empty, leaves none out."""
+    """The runs asked for, by task, variant and seed; an empty field means all."""
 
     tasks: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
 
     def of(self, houses: list[House]) -> list[list[Cell]]:
-        """Each plan's cells that are wanted, with the seeds that are; in the plan's order.
+        """Each plan's cells that are wanted, with those of their seeds that are; in the plan's order.
 
         Raises PlanError, with the nearest name, for a word that no plan knows, and where no run is left.
         """
@@ -56,9 +54,6 @@ class Wanted:
         return dataclasses.replace(cell, seeds=seeds)
 
 
-EVERYTHING = Wanted()
-
-
 def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) -> float | None:
     """Seconds that a run will train (if it has not) and be evaluated: the most that another seed of its row took.
 
@@ -69,15 +64,10 @@ def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) ->
     if cell.waits or (folder / "checkpoint").is_dir():
         return None
     here, dataset = _chip(machine()), dataset_record(source)["digest"]
-
-    def manifest_of(other: int) -> dict[str, Any] | None:
-        digests = run_digests(house, cell, other, dataset, measured_on(house, cell))
-        return is_done(house.run_folder(cell, other), digests["run"])
-
-    is_trained = manifest_of(seed) is not None
+    is_trained = finished(house, cell, seed, dataset) is not None
     taken = []
     for other in house.cell(cell.task, cell.variant).seeds:
-        manifest = manifest_of(other)
+        manifest = finished(house, cell, other, dataset)
         if manifest is not None and (seconds := _taken(house.run_folder(cell, other), manifest, here)) is not None:
             taken.append(sum(seconds[is_trained:]))
     return max(taken, default=None)

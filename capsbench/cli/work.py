@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -16,15 +17,21 @@ from capsbench.cli.affnist import say_affnist
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
-from capsbench.cli.wanted import EVERYTHING, Wanted, expected_seconds
-from capsbench.data.affnist_place import measured_on
+from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
-from capsbench.errors import ResourceError
-from capsbench.evaluation.done import evaluation_digest, is_evaluated
+from capsbench.errors import ResourceError, counted
 from capsbench.files import write_json
-from capsbench.pipeline import dataset_record, described, open_house
+from capsbench.pipeline import dataset_record, described, finished, is_over, open_house, writable
 from capsbench.plan import Cell, House
-from capsbench.plan.done import is_done, run_digests
+
+
+class Todo(NamedTuple):
+    """One run that is asked for; `cell` has the seeds that are asked for of it."""
+
+    house: House
+    source: DataSource
+    cell: Cell
+    seed: int
 
 
 class Deadline:
@@ -42,8 +49,8 @@ class Deadline:
         """Whether time is up."""
         return self.end is not None and time.monotonic() >= self.end
 
-    def too_early_for(self, seconds: float | None) -> str | None:
-        """Why work of so many seconds does not end before it, in words; None where it does, or nobody knows."""
+    def why_no_time_for(self, seconds: float | None) -> str | None:
+        """Why work of so many seconds would not end before the deadline; None where it would, or nobody knows."""
         if self.end is None or seconds is None or (left := self.end - time.monotonic()) >= seconds:
             return None
         return (
@@ -76,7 +83,7 @@ def work(
     minutes: float | None,
     device: str | None,
     threads: int,
-    wanted: Wanted = EVERYTHING,
+    wanted: Wanted,
     lent: float | None = None,
 ) -> int:
     """Train and evaluate what is missing of plans, in their order; returns how many runs are left when time is up.
@@ -92,43 +99,40 @@ def work(
     houses = [open_plan(console, path) for path in paths]
     cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
-        house.folder.mkdir(parents=True, exist_ok=True)
-        write_json(house.folder / "plan.json", described(house, dataset_record(source)))
-    chosen = zip(houses, cells, strict=True)
+        with writable(house.folder):
+            write_json(house.folder / "plan.json", described(house, dataset_record(source)))
+    left = []
     for (house, source), its in zip(houses, cells, strict=True):
         say_affnist(console, house, source, its)
-    left = [(*house, cell, seed) for house, its in chosen for cell in its for seed in cell.seeds]
-    left = [run for run in left if not _is_finished(*run)]
+        left += [Todo(house, source, cell, seed) for cell in its for seed in cell.seeds]
+    left = [run for run in left if not _is_finished(run)]
     passed_over = 0
-    console.print(f"{len(left)} runs to do")
+    console.print(f"{counted(len(left), 'run')} to do")
     from capsbench.training.together import most_at_once
 
     while left and not deadline.over:
-        house, source, cell, seed = first = left[0]
-        if lent is not None and (why := gone.too_early_for(expected_seconds(house, source, cell, seed))):
+        house, source, cell, seed = left[0]
+        if lent is not None and (why := gone.why_no_time_for(expected_seconds(house, source, cell, seed))):
             console.print(f"{cell.label} seed {seed}: not begun, {why}", markup=False)
             left, passed_over = left[1:], passed_over + 1
             continue
-        # None: the cell's, as many at once as are asked for
-        one = None if most_at_once(len(cell.seeds)) > 1 else seed
         try:
             with deadline.saving():
                 if cell.waits:
-                    house, cell = _tuned(console, house, source, cell, device, threads)
-                    left = [
-                        (house, source, replace(cell, seeds=run[2].seeds), run[3]) if run[2] is first[2] else run
-                        for run in left
-                    ]
-                train_cells(console, house, source, [cell], one, device, threads, False, None)
+                    fresh, row = _tuned(console, house, source, cell, device, threads)
+                    left = [Todo(fresh, source, row, run.seed) if run.cell is cell else run for run in left]
+                    house, cell = fresh, row
+                at_once = cell if most_at_once(len(cell.seeds)) > 1 else replace(cell, seeds=(seed,))
+                train_cells(console, house, source, [at_once], device, threads, False, None)
                 if deadline.over:
                     break
-                evaluate_cells(console, house, source, [cell], one, device, threads, None)
+                evaluate_cells(console, house, source, [at_once], device, threads, None)
         except ResourceError as error:
             if not deadline.over:
                 raise
             console.print(str(error), markup=False)
             break
-        left = [run for run in left[1:] if one is not None or run[2].label != cell.label or run[0] is not house]
+        left = [run for run in left if run.cell is not cell or run.seed not in at_once.seeds]
     return len(left) + passed_over
 
 
@@ -139,17 +143,12 @@ def _tuned(
     tune_cells(console, house, source, [cell], device, threads, None)
     fresh, _ = open_house(house.path)
     fresh.custom_sources.update(house.custom_sources)  # a routing of the user's, imported already, stays what it was
-    row = next(other for other in fresh.cells if other.label == cell.label)
-    return fresh, replace(row, seeds=cell.seeds)
+    return fresh, replace(fresh.cell(cell.task, cell.variant), seeds=cell.seeds)
 
 
-def _is_finished(house: House, source: DataSource, cell: Cell, seed: int) -> bool:
+def _is_finished(run: Todo) -> bool:
     """Whether a run is trained and evaluated, or failed."""
-    if cell.waits:
+    if run.cell.waits:
         return False
-    digests = run_digests(house, cell, seed, dataset_record(source)["digest"], measured_on(house, cell))
-    manifest = is_done(house.run_folder(cell, seed), digests["run"])
-    if manifest is None:
-        return False
-    digest = evaluation_digest(cell, manifest)
-    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, digest)
+    manifest = finished(run.house, run.cell, run.seed, dataset_record(run.source)["digest"])
+    return manifest is not None and is_over(run.house, run.cell, run.seed, manifest)

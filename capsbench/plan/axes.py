@@ -54,8 +54,8 @@ def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
             rows.append(Row(f"{variant}+bf16", _titled(spec, variant, ", bf16"), task, variant, bf16=True))
         for count in per_class.get(variant, ()):
             few = task.model_copy(update={"train_per_class": count})
-            title = _titled(spec, variant, f", {count} digits a class")
-            rows.append(Row(f"{variant}+n{count}", title, few, variant, few=True))
+            titled = _titled(spec, variant, f", {count} digits a class")
+            rows.append(Row(f"{variant}+n{count}", titled, few, variant, few=True))
         for number in passes.get(variant, ()):
             rows += _with_passes(variant, spec, task, number, f"{place}.axes.iterations")
     _check_names(task, [row.variant for row in rows], place)
@@ -108,7 +108,10 @@ def _titled(spec: Spec, variant: str, words: str) -> Spec:
 def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
     """No row stands twice, and what is compared is there."""
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise PlanError(f"{place}: {twice} stands twice, by its own name and by an axis or tuning; rename one.")
+        raise PlanError(
+            f"{place}: two rows would be called {twice}: a variant of that name, and the one that an axis, tuned or "
+            "bf16 makes; rename the variant."
+        )
     said: dict[str, list[Any]] = {
         "reference": [task.reference] if task.reference else [],
         "references": [name for pair in task.references.items() for name in pair],

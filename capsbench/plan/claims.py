@@ -81,9 +81,7 @@ class Claim(Strict):
     expected: FiniteFloat | None = None  # the published value; for a direction, the constant to be beaten
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
-    plan: str | None = (
-        None  # in whose results it is judged for good: its family's; elsewhere a verdict repeats that one
-    )
+    plan: str | None = None  # in whose results it is judged for good (its family's); elsewhere verdicts repeat that one
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @model_validator(mode="after")
@@ -173,9 +171,8 @@ def _claim(value: Any, file: Path, number: int) -> Claim:
     name = value.get("id")
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
         raise PlanError(f"{file}: claims, number {number}: id is {name!r}, not a name of letters, digits and '-'.")
-    numbers = {key: float(value[key]) for key in ("expected", "delta") if type(value.get(key)) is int}
     try:
-        return Claim.model_validate(value | numbers)
+        return Claim.model_validate(value)
     except ValidationError as error:
         raise sentence_of(error, Claim, file, f"claims.{name}") from None
 

@@ -96,7 +96,7 @@ def _idle(variant: dict[str, Any]) -> set[str]:
     idle: set[str] = set()
     if variant["loss"] != "margin":
         idle |= {"down_weight"}
-    if variant.get("reconstruction") == NOT_SAID:
+    if variant.get("reconstruction") == "none":
         idle |= {"decoder", "mask"}
         if variant["model"] == "cnn" and variant["scores"] == "classes":
             idle |= {"dim"}

@@ -47,8 +47,10 @@ def custom_files(routing: str, folder: Path) -> dict[str, Path]:
     """
     module, _, attribute = routing.partition(":")
     root = _root(module, folder)
+    if root is None:
+        return {}
     found: dict[str, Path] = {}
-    waiting = [module, f"{module}.{attribute}"] if root is not None else []
+    waiting = [module, f"{module}.{attribute}"]
     top = module.partition(".")[0]
     while waiting:
         parts = waiting.pop().split(".")
@@ -56,7 +58,7 @@ def custom_files(routing: str, folder: Path) -> dict[str, Path]:
             continue
         for depth in range(1, len(parts) + 1):  # a package's __init__ runs before its modules
             name = ".".join(parts[:depth])
-            path = _file(name, root) if root is not None else None
+            path = _file(name, root)
             if path is not None and name not in found:
                 found[name] = path
                 waiting.extend(_imports(path, name))

@@ -112,10 +112,8 @@ def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:
     """The manifest in `folder` if it belongs to this very run and is whole, else None."""
     try:
         manifest = read_json(folder / "manifest.json")
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # truncated or not JSON: the run is made again
         return None
-    except ValueError:
-        return None  # truncated or not JSON: the run is made again, which rewrites it
     except OSError as error:
         raise PlanError(f"{folder / 'manifest.json'} cannot be read: {error.strerror}.") from None
     if not isinstance(manifest, dict) or manifest.get("digest") != run_digest or not _is_whole(manifest):

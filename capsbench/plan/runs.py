@@ -160,7 +160,7 @@ class House:
         cell = self._with_own_period(cell)
         if row.few:  # an epoch of few digits is short: what is compared is the digits, not the steps
             steps = cell.steps(self.epoch_images(task))
-            cell = replace(cell, training=training.model_copy(update={"epochs": None, "steps": steps}))
+            cell = replace(cell, training=cell.training.model_copy(update={"epochs": None, "steps": steps}))
         return self._with_choice(cell) if row.tuned else cell
 
     def _with_own_period(self, cell: Cell) -> Cell:
@@ -184,12 +184,13 @@ class House:
 
     def _with_choice(self, cell: Cell) -> Cell:
         """A tuned row with what tuning chose for it, if it has."""
-        path = self.folder / "tuning" / cell.task / f"{self._base_folder(cell)}.json"
-        recipe = digest_of([[point.words() for point in GRID], [trial.config() for trial in self.trials(cell)]])
+        trials = self.trials(cell)
+        path = self.folder / "tuning" / cell.task / f"{trials[0].folder_name}.json"
+        recipe = digest_of([[point.training_keys() for point in GRID], [trial.config() for trial in trials]])
         point = read_choice(path, recipe)
-        words = point.words() if point else {"decay_period": PERIOD}
+        keys = point.training_keys() if point else {"decay_period": PERIOD}
         tuned = Tuned(path, recipe, point)
-        cell = replace(cell, training=cell.training.model_copy(update=words), tuned=tuned)
+        cell = replace(cell, training=cell.training.model_copy(update=keys), tuned=tuned)
         return self._with_own_period(cell)
 
     def trials(self, cell: Cell) -> list[Cell]:
@@ -208,16 +209,12 @@ class House:
                 base=None,
                 tuned=None,
                 seeds=tuple(tuning.seeds),
-                training=cell.training.model_copy(update=length | point.words()),
+                training=cell.training.model_copy(update=length | point.training_keys()),
                 trial=Trial(point, getattr(cell.options, "held_out", held_out)),
             )
             for point in GRID
         ]
         return [self._with_own_period(trial) for trial in trials]
-
-    @staticmethod
-    def _base_folder(cell: Cell) -> str:
-        return (cell.base or cell.variant).replace(":", ".")
 
     def cell(self, task: str, variant: str) -> Cell:
         """The cell of that task and variant (or its folder name). Raises PlanError with the nearest name."""
@@ -271,9 +268,9 @@ class House:
         seen = steps * cell.training.batch
         if cell.task == "mnist":
             words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
-            if seen < SHORT_EPOCHS * images if self.plan.budget == "short" else steps < PUBLISHED_STEPS:
-                return [Reduction("training", words)]
-            return [Reduction("budget", words)] if self.plan.budget == "short" else []
+            if self.plan.budget == "authors":
+                return [Reduction("training", words)] if steps < PUBLISHED_STEPS else []
+            return [Reduction("training" if seen < SHORT_EPOCHS * images else "budget", words)]
         if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
             return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
         if cell.task == "two_digit":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from capsbench.plan.tasks import (
     AffnistTask,
@@ -17,7 +17,6 @@ from capsbench.plan.tasks import (
     TaskPlan,
     TrainingPart,
     TwoDigitTask,
-    distinct,
 )
 from capsbench.plan.tuning import Tuning
 from capsbench.plan.variants import Strict
@@ -75,7 +74,7 @@ class Plan(Strict):
     name: str  # the folder under results/; the file's name when not said
     about: str = ""  # one sentence for the report
     budget: Literal["short", "authors", "reduced"]
-    seeds: Annotated[Seeds, AfterValidator(distinct)]
+    seeds: Seeds
     dataset: Literal["mnist", "fashion-mnist", "kmnist"] = "mnist"
     data_folder: str | None = None  # CAPSBENCH_DATA comes first
     uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
@@ -90,7 +89,7 @@ class Plan(Strict):
     @classmethod
     def _switched(cls, value: Any) -> Any:
         if value is None:
-            raise ValueError("it is empty; say false for no table of costs, or take the key away")
+            raise ValueError("it has no value; write `cost: false` for no table of costs, or remove the key")
         return {False: None, True: {}}[value] if isinstance(value, bool) else value
 
     @field_validator("name")
@@ -140,4 +139,4 @@ class Plan(Strict):
             if "epochs" in said or "steps" in said:  # they exclude each other: the nearer word replaces both
                 values["epochs"] = values["steps"] = None
             values.update(said)
-        return Training.model_validate(values | ({"epochs": float(values["epochs"])} if values["epochs"] else {}))
+        return Training.model_validate(values)

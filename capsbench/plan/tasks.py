@@ -6,7 +6,7 @@ changing one evaluates again and trains nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -16,15 +16,15 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
-def distinct(seeds: list[int] | None) -> list[int] | None:
-    """The seeds of a plan, a task or a tuning as they are. Raises ValueError if one is named twice."""
-    if seeds is not None and len(set(seeds)) != len(seeds):
+def _distinct(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) != len(seeds):
         raise ValueError(f"seeds {seeds} name one seed twice")
     return seeds
 
 
 Names = Annotated[list[str], Field(min_length=1)]
-Seeds = Annotated[list[Seed], Field(min_length=1)]
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
+Pairs = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
 def _all_or_some(given: Any) -> Any:
@@ -69,6 +69,12 @@ class TrainingPart(Strict):
     floor: Annotated[float, Field(ge=0)] | None = None
     precision: Literal["auto", "float32", "bf16"] | None = None
 
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("say either epochs or steps, not both")
+        return self
+
 
 class Axis(Strict):
     """Values that variants are trained with, one row each; a bare list is for all of the task's variants."""
@@ -106,7 +112,7 @@ class TaskPlan(Strict):
     reference: str | None = None  # the row that the others are compared with in table `ablation`
     references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
     ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it
-    seeds: Annotated[Seeds | None, AfterValidator(distinct)] = None
+    seeds: Seeds | None = None
     width: Annotated[float, Field(gt=0, le=1)] | None = None  # in the place of the plan's
     widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()
@@ -211,8 +217,8 @@ class MultimnistTask(TaskPlan):
     DECAY_PERIOD = 20_000  # section 6: ten times MNIST's
     TRAINING = ("train_images", "train_per_class", "train_pairs", "placement")
 
-    train_pairs: PositiveInt = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps
-    test_pairs: PositiveInt = 10_000_000
+    train_pairs: Pairs = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps
+    test_pairs: Pairs = 10_000_000
     placement: Literal["paper", "official"] = "paper"
     segmentation_pairs: PositiveInt = DRAWN_PAIRS
 
@@ -237,7 +243,7 @@ class TwoDigitTask(TaskPlan):
     CONDITIONS = ("56x28", "28x56")
     TRAINING = ("train_images", "train_per_class", "pairs", "last_epochs", "test_images")
 
-    pairs: PositiveInt = 10_000  # test pairs
+    pairs: Pairs = 10_000  # test pairs
     last_epochs: PositiveInt = LAST_EPOCHS  # the CNN's figure swings between epochs: their mean is reported
 
     def reductions(self) -> list[Reduction]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from capsbench.files import read_json
-from capsbench.plan.tasks import Seeds, distinct
+from capsbench.plan.tasks import Epochs, Seeds
 from capsbench.plan.variants import Strict
 
 RATES = (3e-4, 1e-3, 3e-3)
@@ -33,7 +33,7 @@ class Point(NamedTuple):
         """The point as a folder."""
         return f"rate-{self.rate:g}-decay-{self.decay:g}"
 
-    def words(self) -> dict[str, Any]:
+    def training_keys(self) -> dict[str, Any]:
         """The training keys that the point sets."""
         return {"rate": self.rate, "decay": self.decay, "decay_period": PERIOD}
 
@@ -44,9 +44,9 @@ GRID = tuple(Point(rate, decay) for rate in RATES for decay in DECAYS)
 class Tuning(Strict):
     """What a plan says of tuning: how long each point of the grid is trained, with which seeds, judged on how many."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Epochs | None = None
     steps: PositiveInt | None = None
-    seeds: Annotated[Seeds, AfterValidator(distinct)] = Field(default=[1000])  # none that the plan itself uses
+    seeds: Seeds = Field(default=[1000])  # none that the plan itself uses
     held_out: PositiveInt = 10_000  # the first training digits: not trained on, and what a point is judged by
 
     @model_validator(mode="after")

@@ -76,9 +76,8 @@ class RoutingOptions(Strict):
 
     routing: str = "dynamic"  # a name of capsbench.routing, or my_file:my_routing
     iterations: PositiveInt = 3  # r: passes, the first with uniform couplings (procedure 1)
-    share: Literal["none", "type", "all"] = (
-        "none"  # W_ij of each pair | of each primary type | of all positions and types
-    )
+    # W_ij of each pair | of each primary type | of all positions and types
+    share: Literal["none", "type", "all"] = "none"
     normaliser: Literal["softmax", "leaky", "sigmoid"] | None = None  # over the OUTPUT capsules (eq. 3: softmax)
     squash: Squash | None = None  # of the output capsules (eq. 1: hinton); null: the routing has none
     detach_inner: bool = False  # True: gradient through the last pass only (not what the authors do)
@@ -111,7 +110,7 @@ class RoutingOptions(Strict):
     @model_validator(mode="after")
     def _routing_takes_it(self) -> Self:
         """Every switch is one that the routing knows; what a routing from outside knows is seen when it is built."""
-        if is_custom(self.routing) and CUSTOM_ROUTING.fullmatch(self.routing):
+        if CUSTOM_ROUTING.fullmatch(self.routing):
             return self
         facts = ROUTINGS.get(self.routing)
         if facts is None:
@@ -303,7 +302,9 @@ class TwoDigitSpec(RoutingOptions, Spec):
         _routing_and_loss(self)
         _length_and_loss(self)
         if self.head == "capsules" and self.scores != "classes":
-            raise ValueError("scores is a word for head: pool; capsules always score with their lengths")
+            raise ValueError(
+                "scores can be set only with head: pool; with head: capsules they are the lengths of the capsules"
+            )
         return self
 
     def takes_any_size(self) -> bool:
@@ -319,7 +320,6 @@ class TwoDigitSpec(RoutingOptions, Spec):
         return self.head == "capsules"
 
 
-VariantSpec = Annotated[CapsNetSpec | CnnSpec | ResNetSpec | EmCapsNetSpec | TwoDigitSpec, Field(discriminator="model")]
 SPECS: dict[str, type[Spec]] = {
     "capsnet": CapsNetSpec,
     "cnn": CnnSpec,

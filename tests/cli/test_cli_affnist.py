@@ -65,6 +65,7 @@ def test_runs_that_the_official_files_make_stale_are_counted(
         digest = run_digests(here, cell, seed, "d", measured_on)["run"]
         manifest = {"digest": digest, "status": "failed", "weights": "w", "dataset": {}, "run": run, "resolved": {}}
         write_json(here.run_folder(cell, seed) / "manifest.json", manifest)
-    assert " 1 finished run measured on affnist-synth will be made again; to keep them, take the files away.\n" in said(
-        here, ("affnist",)
+    words = (
+        "1 finished run measured on affnist-synth will be trained again, since their test set changes; to keep them, "
     )
+    assert f" {words}move the official files elsewhere.\n" in said(here, ("affnist",))

@@ -70,11 +70,18 @@ def test_a_command_line_that_cannot_be_read_says_how(place, arguments: list[str]
 
 def test_results_that_cannot_be_written_are_a_sentence(place) -> None:
     place.root.write_text("a file in the place of the folder")
-    said = place.capsbench("train", "tiny.yaml", "--variant", "cnn")
-    assert said.code == 4
-    assert said.err.startswith(f"capsbench: {place.root}")
-    assert "CAPSBENCH_RESULTS" in said.err
-    assert "Traceback" not in said.text
+    for command in ("train", "work"):
+        said = place.capsbench(command, "tiny.yaml", "--variant", "cnn")
+        assert said.code == 4
+        assert said.err.startswith(f"capsbench: {place.root}")
+        assert "CAPSBENCH_RESULTS" in said.err
+        assert "Traceback" not in said.text
+
+
+def test_the_data_of_the_suite_s_own_plan_need_no_name_and_no_clone_to_stand_in(place) -> None:
+    said = place.capsbench("data")
+    assert said.code == 0, said.text
+    assert "quick.yaml: UCI digits, not MNIST from" in said.out
 
 
 def test_a_disk_s_complaint_is_a_sentence_wherever_it_comes_up(place) -> None:

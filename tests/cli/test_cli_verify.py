@@ -13,7 +13,7 @@ import pytest
 from places import REPOSITORY, Place
 from rich.console import Console
 
-from capsbench.cli.compare import array_differences
+from capsbench.cli.second_making import array_differences
 from capsbench.cli.verify import _plan_of, choose, verify_run
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -84,7 +84,7 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
     assert "test/scores.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
     assert f"test: error is {error + 5} %, now {error} (-5)" in said.out
     assert "mnist/cnn/seed-0: not identical." in said.out
-    assert "are the same: tell the authors" in said.out
+    assert "versions): please report it." in said.out
 
 
 @pytest.mark.slow

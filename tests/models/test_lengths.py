@@ -68,7 +68,7 @@ def test_a_model_with_strides_fits_what_its_spec_says(size: int) -> None:
         ({"base": "cnn", "scores": "length"}, "loss must be margin or spread, not cross-entropy"),
         ({"base": "cnn", "strides": [2, 1, 1]}, "strides need padding: valid"),
         ({"base": "cnn-valid", "strides": [2]}, "channels names 3 convolutions, strides 1"),
-        ({"base": "two-digit-dynamic", "scores": "length"}, "scores is a word for head: pool"),
+        ({"base": "two-digit-dynamic", "scores": "length"}, "scores can be set only with head: pool"),
     ],
 )
 def test_what_would_do_nothing_is_refused(values: dict[str, object], sentence: str) -> None:

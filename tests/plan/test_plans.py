@@ -152,7 +152,7 @@ MISTAKES = [
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
     (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
-    (("tasks:\n", "cost:\ntasks:\n"), "say false for no table of costs"),
+    (("tasks:\n", "cost:\ntasks:\n"), "cost: it has no value; write `cost: false`"),
     (
         ("squash: half", "routing: optimised, routing_options: {alpha: .nan}"),
         "alpha is nan; options are finite",
@@ -179,6 +179,8 @@ MISTAKES = [
     ),
     (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
     (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
+    (("test_images: 100", "widths: {cnn: 2.0}"), "tasks.mnist.widths.cnn is 2.0"),
+    (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: say either epochs or steps"),
     (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
     (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
     (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),

@@ -88,6 +88,17 @@ def test_axes_and_tuning_make_rows_of_variants(tmp_path: Path) -> None:
     assert len(digests) == len(ROWS)
 
 
+def test_few_digits_keep_the_decay_period_of_their_task(tmp_path: Path) -> None:
+    """MultiMNIST's period is ten times MNIST's; a row on few digits trains as long as its base, so it has the same."""
+    pairs = "{multimnist: {variants: [multimnist-cnn], train_pairs: 100_000, axes: {per_class: [10]}}}"
+    (tmp_path / "few.yaml").write_text(
+        f"budget: reduced\nseeds: [0]\ntraining: {{epochs: 2, batch: 100}}\ntasks: {pairs}\n"
+    )
+    base, few = House.load(tmp_path / "few.yaml").cells
+    assert few.variant == "multimnist-cnn+n10"
+    assert base.training.decay_period == few.training.decay_period == round(20_000 * 2_000 / 300_000)
+
+
 def test_few_digits_are_balanced_nested_and_the_same_for_every_variant(tmp_path: Path) -> None:
     rows, digits = house(tmp_path), labelled(200)
 
@@ -119,7 +130,7 @@ def test_every_variant_is_tuned_on_the_same_grid_with_seeds_and_digits_of_its_ow
 
 def choose(cell: Cell, **changes: object) -> None:
     assert cell.tuned is not None
-    choice = {"recipe": cell.tuned.recipe, "chosen": GRID[3].words()} | changes
+    choice = {"recipe": cell.tuned.recipe, "chosen": GRID[3].training_keys()} | changes
     cell.tuned.path.parent.mkdir(parents=True, exist_ok=True)
     cell.tuned.path.write_text(json.dumps(choice))
 
@@ -208,6 +219,8 @@ MISTAKES = [
     (("    tuned: [cnn]\n", ""), "tuning is said, but no task says tuned"),
     (("seeds: [1000, 1001]", "seeds: [1]"), "tuning.seeds names 1, which the plan's own runs use"),
     (("steps: 7, seeds", "seeds"), "tuning must say either epochs or steps"),
+    (("steps: 7, seeds", "epochs: 1.0e+308, seeds"), "tuning.epochs is 1e+308"),
+    (("cnn, capsnet-kmeans]", "cnn, cnn+tuned]\n    widths: {cnn: 1.0}"), "no variant 'cnn+tuned'"),
     (("tuned: [cnn]", "tuned: [cn]"), "tasks.mnist.tuned: 'cn' is not among the variants; did you mean 'cnn'?"),
     (("values: [2, 5]", "values: [2, 2]"), "tasks.mnist.axes.per_class names a value twice"),
     (("values: [2, 5]", "values: []"), "tasks.mnist.axes.per_class.values"),

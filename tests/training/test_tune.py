@@ -150,7 +150,7 @@ def test_a_failed_seed_takes_its_point_out(house: House, monkeypatch: pytest.Mon
     choice = json.loads(tuned(house, "mnist", "capsnet-r3").read_text())
     assert choice["grid"][0]["mean"] is None
     assert choice["grid"][0]["failed"] == ["not finite"]
-    assert choice["chosen"] == GRID[1].words()  # of equal ones the first of the grid
+    assert choice["chosen"] == GRID[1].training_keys()  # of equal ones the first of the grid
 
 
 def test_the_point_with_the_lowest_mean_over_seeds_is_chosen(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_the_point_with_the_lowest_mean_over_seeds_is_chosen(house: House, monke
         return {"error": error, "status": "done", "reason": None, "steps": 2, "digest": digest, "precision": "float32"}
 
     monkeypatch.setattr(tune, "judge", judge)
-    assert json.loads(tuned(house, "mnist", "capsnet-r3").read_text())["chosen"] == GRID[5].words()
+    assert json.loads(tuned(house, "mnist", "capsnet-r3").read_text())["chosen"] == GRID[5].training_keys()
 
 
 def test_trials_are_judged_without_dropout(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

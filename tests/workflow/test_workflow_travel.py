@@ -58,7 +58,7 @@ def test_what_holds_no_weights_is_a_sentence(done) -> None:
 def test_work_stops_in_time_goes_on_and_gives_the_bits_that_snakemake_gives(place, finished) -> None:
     place.plan()
     assert place.capsbench("work", "tiny.yaml", "--minutes", 0).err.endswith(
-        "Time is up with 3 runs to do; the same command goes on.\n"
+        "3 runs not done, for want of time; the same command goes on.\n"
     )
     said = place.capsbench("work", "tiny.yaml")
     assert said.code == 0, said.text
@@ -69,13 +69,22 @@ def test_work_stops_in_time_goes_on_and_gives_the_bits_that_snakemake_gives(plac
     assert "0 runs to do" in place.capsbench("work", "tiny.yaml").out
 
 
+def test_a_run_that_is_asked_for_alone_is_the_one_of_the_plan(place, finished) -> None:
+    """Its manifest speaks of the plan's seeds, not of those asked for."""
+    place.plan(seeds=[0, 1])
+    said = place.capsbench("work", "tiny.yaml", "--variant", "cnn", "--seed", 1)
+    assert said.code == 0, said.text
+    manifest = json.loads((place.results / "runs/mnist/cnn/seed-1/manifest.json").read_text())
+    assert "2 of 5 seeds" in manifest["reductions"]
+
+
 @pytest.mark.slow
 def test_time_that_is_up_in_the_middle_of_a_run_loses_nothing(place) -> None:
     place.plan(steps=100_000, variants="[capsnet-r3-recon]")
     said = place.capsbench("work", "tiny.yaml", "--minutes", 0.3)
     assert said.code == 4, said.text
     assert re.search(r"stopped by SIGTERM, saved after step \d+ of 100000", said.out)
-    assert said.err == "capsbench: Time is up with 1 runs to do; the same command goes on.\n"
+    assert said.err == "capsbench: 1 run not done, for want of time; the same command goes on.\n"
     said = place.capsbench("work", "tiny.yaml", "--minutes", 0.2)
     assert said.code == 4, said.text
     assert "going on after step" in said.out
@@ -88,7 +97,7 @@ def test_work_trains_several_seeds_at_once_where_that_is_asked_for(place, tmp_pa
     said = place.capsbench("work", "tiny.yaml", "--minutes", 0.3, **at_once)
     assert said.code == 4, said.text
     assert len(re.findall(r"saved after step \d+ of 100000", said.out)) == 2
-    assert said.err == "capsbench: Time is up with 2 runs to do; the same command goes on.\n"
+    assert said.err == "capsbench: 2 runs not done, for want of time; the same command goes on.\n"
 
     shutil.rmtree(place.results)
     place.plan(seeds=[0, 1], variants="[cnn, capsnet-r3-recon]")
