@@ -11,10 +11,9 @@ from capsbench.report.compared import (
     factor_words,
     readable,
 )
-from capsbench.report.extras import ExtraTable
 from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
-from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
+from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
 
 WORDS = [
     "One choice changed against a reference row.",

@@ -8,12 +8,16 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from capsbench.errors import counted
 from capsbench.report.published import Published
 from capsbench.report.readers import OVERLAP, read_series
 from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
 
 SYNTHETIC = "affnist-synth"
+MEANS = (
+    "Mean over seeds ± half the width of Student's t 95 % interval; no interval for a single seed, or where all agree."
+)
 DRAWN = "ssim_true"  # every pair that was drawn has it
 PAPERS_DATA = ("mnist", "affnist")  # the data sets, by name, on which the paper's figures were measured
 
@@ -22,11 +26,6 @@ def listing(words: Iterable[object]) -> str:
     """`a, b and c`."""
     names = [str(word) for word in words]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def counted(number: int, word: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def span(numbers: Iterable[int | None]) -> str:
@@ -106,9 +105,7 @@ def is_comparable(results: Results, task: str) -> bool:
 
     Fewer seeds or test images widen our interval and leave the comparison standing, as for claims.
     """
-    scored = set(results.frame.loc[results.frame["task"] == task, "dataset"])
-    own_data = results.plan.dataset.name in PAPERS_DATA and SYNTHETIC not in scored
-    return own_data and not is_reduced(results, task)
+    return not _why_not_comparable(results, task)
 
 
 def is_reduced(results: Results, task: str) -> bool:
@@ -120,17 +117,14 @@ def is_reduced(results: Results, task: str) -> bool:
     return plan.budget == "reduced" or bool(kinds & {"experiment", "training"}) or unsaid
 
 
-def left_out_words(results: Results, task: str) -> str:
-    """What is counted and left out of the means, kind by kind; empty if nothing is."""
-    kinds: list[Kind] = [kind for kind in KINDS if kind not in IN_THE_MEANS]
+def left_out_sentences(results: Results, task: str) -> list[str]:
+    """What is counted and left out of the means, kind by kind, and what has not run; none where nothing is."""
+    kinds: list[Kind] = [kind for kind in KINDS if kind not in (*IN_THE_MEANS, "missing")]
     counts = {kind: results.count(kind, task) for kind in kinds}
-    return listing(f"{count} {kind}" for kind, count in counts.items() if count)
-
-
-def left_out_sentence(results: Results, task: str) -> list[str]:
-    """The same as one sentence; none where nothing is left out."""
-    words = left_out_words(results, task)
-    return [f"Left out of the means, named in the report: {words}."] if words else []
+    words = listing(f"{count} {kind}" for kind, count in counts.items() if count)
+    sentences = [f"Left out of the means, named in the report: {words}."] if words else []
+    missing = results.count("missing", task)
+    return sentences + ([f"Still missing: {counted(missing, 'result')} that the plan names."] if missing else [])
 
 
 def conditions_in_words(results: Results, task: str) -> list[str]:
@@ -145,7 +139,7 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
 
 def task_in_words(results: Results, task: str) -> str:
     """`mnist: ...`: what is said of a task under a table or figure of several."""
-    sentences = [*conditions_in_words(results, task), *left_out_sentence(results, task)]
+    sentences = [*conditions_in_words(results, task), *left_out_sentences(results, task)]
     return f"{task}: {' '.join([*sentences, *results.plan.notes.get(task, [])])}"
 
 
@@ -166,17 +160,15 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
     sentences += conditions_in_words(results, task)
     sentences += pairs_drawn(results) if task == "multimnist" else []
-    sentences.append(
-        "Mean over seeds ± half the width of Student's t 95 % interval; seeds that agree have none, nor has one."
-    )
-    sentences += left_out_sentence(results, task)
+    sentences.append(MEANS)
+    sentences += left_out_sentences(results, task)
     if mixed := results.count("mixed", task):
-        words = "1 mixture" if mixed == 1 else f"{mixed} mixtures"
+        words = counted(mixed, "mixture")
         sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")
     if published.of(task):
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):
-            why = _why_orientation(results, task)
+            why = listing(_why_not_comparable(results, task))
             sentences.append(f"It stands there for orientation, not for comparison: {why}.")
     sentences += results.plan.notes.get(task, [])
     if task in published.notes:
@@ -184,7 +176,7 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     return sentences
 
 
-def _why_orientation(results: Results, task: str) -> str:
+def _why_not_comparable(results: Results, task: str) -> list[str]:
     scored = set(results.frame.loc[results.frame["task"] == task, "dataset"])
     reasons = []
     if results.plan.dataset.name not in PAPERS_DATA:
@@ -193,4 +185,4 @@ def _why_orientation(results: Results, task: str) -> str:
         reasons.append("the test set is synthetic")
     if is_reduced(results, task):
         reasons.append("the protocol is reduced")
-    return listing(reasons)
+    return reasons

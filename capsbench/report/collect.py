@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, check_name, read, read_plan
+from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
@@ -124,7 +124,7 @@ def _name_strangers(results: Results, planned: dict[RunKey, str | None]) -> None
     known = {run_folder(results.folder, key) for key in planned}
     for path in sorted((results.folder / "runs").glob("*/*/*/manifest.json")):
         if path.parent not in known:
-            task, variant, name = (check_name(part) for part in path.relative_to(results.folder / "runs").parts[:3])
+            task, variant, name = path.relative_to(results.folder / "runs").parts[:3]
             number = name.removeprefix("seed-")
             seed = int(number) if number.isdecimal() and f"seed-{int(number)}" == name else None
             file = path.relative_to(results.folder).as_posix()
@@ -144,25 +144,30 @@ def _same_data(results: Results) -> None:
     A task has one data set: the plan's where it occurs, else the official one, else the most frequent.
     """
     names: dict[str, Counter[str]] = {}
-    sizes: dict[tuple[str, str, str], Counter[int]] = {}
     for run, metrics in _conditions(results):
         names.setdefault(run.key.task, Counter())[metrics.dataset.name] += 1
-        sizes.setdefault((run.key.task, run.key.variant, metrics.condition), Counter())[metrics.images] += 1
-    for run, metrics in _conditions(results):
+    for run, metrics in list(_conditions(results)):
         found = names[run.key.task]
         ours = {results.plan.dataset.name: 2, run.key.task: 1}  # the official affNIST files bear the task's own name
         name = max(sorted(found), key=lambda n: (ours.get(n, 0), found[n]))
-        counts = sizes[run.key.task, run.key.variant, metrics.condition]
-        size = max(counts, key=lambda images: (counts[images], images))
         if metrics.dataset.name != name:
             reason = f"scored on {metrics.dataset.name} where the task's other runs were scored on {name}"
-        elif metrics.images != size:
+            _leave_out(results, run, metrics, reason)
+    sizes: dict[tuple[str, str, str], Counter[int]] = {}
+    for run, metrics in _conditions(results):
+        sizes.setdefault((run.key.task, run.key.variant, metrics.condition), Counter())[metrics.images] += 1
+    for run, metrics in list(_conditions(results)):
+        counts = sizes[run.key.task, run.key.variant, metrics.condition]
+        size = max(counts, key=lambda images: (counts[images], images))
+        if metrics.images != size:
             reason = f"scored on {metrics.images:,} images where other seeds were scored on {size:,}"
-        else:
-            continue
-        del run.metrics[metrics.condition]
-        path = run.folder / metrics.condition / "metrics.json"
-        results.problem("foreign", path, run.key, reason, metrics.condition)
+            _leave_out(results, run, metrics, reason)
+
+
+def _leave_out(results: Results, run: Run, metrics: Metrics, reason: str) -> None:
+    del run.metrics[metrics.condition]
+    path = run.folder / metrics.condition / "metrics.json"
+    results.problem("foreign", path, run.key, reason, metrics.condition)
 
 
 def _same_conditions(results: Results) -> None:

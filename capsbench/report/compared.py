@@ -14,9 +14,8 @@ from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import NOTHING, decimals
 
 INTERVALS = (
-    "95 % interval over seeds and test digits, for other seeds and other digits, where the answers to single images "
-    "are stored; one that says `over seeds` is Welch's, for these test digits. Each is taken alone: no correction for "
-    "the number of "
+    "95 % interval over seeds and test digits where answers to single images are stored; else Welch's over seeds, "
+    "marked `over seeds`, which holds for these test digits only. Intervals are not corrected for the number of "
 )
 GAP = Metric("train_test_gap", "train-test gap", "%", headline=False)
 FACTORS = {  # the words of a plan that need others in a table

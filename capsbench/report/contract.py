@@ -180,7 +180,6 @@ class Manifest(ResultsFile):
     peak_memory_mb: float | None = None
     started: str | None = None
     finished: str | None = None
-    resumed: int = 0
     versions: dict[str, str | None] = {}
     machine: dict[str, Any] = {}
     git: Git = Git()

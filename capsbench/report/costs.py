@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from capsbench.report.captions import counted
+from capsbench.errors import counted
 from capsbench.report.contract import ResultsFile, UnreadableFileError, read
-from capsbench.report.extras import ExtraTable
 from capsbench.report.results import Results
-from capsbench.report.wide import Column, Entry, WideRow, WideTable
+from capsbench.report.wide import Column, Entry, ExtraTable, WideRow, WideTable
 
 PHASES = ("inference", "forward", "backward")
 

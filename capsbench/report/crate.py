@@ -34,10 +34,7 @@ def write_crate(path: Path, results: Results, tables: list[Path]) -> None:
     files = {table.name: table for table in tables} | _files(results)
     contents = {name: file.read_bytes() for name, file in sorted(files.items())}
     metadata = json.dumps(_metadata(results, contents), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-    with (
-        whole_file(path) as temporary,
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
-    ):
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, content in [("ro-crate-metadata.json", metadata.encode()), *contents.items()]:
             entry = zipfile.ZipInfo(name, EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED

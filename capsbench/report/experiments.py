@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
-from capsbench.report.judged import Claim, Judged
+from capsbench.report.claims_file import Claim, ClaimsFile
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary, summarise
@@ -59,7 +59,7 @@ class Experiment:
     verdicts: list[tuple[str, str, str]]  # label, verdict, the claim's id
 
 
-def experiments(results: Results, published: Published, judged: Judged | None) -> list[Experiment]:
+def experiments(results: Results, published: Published, judged: ClaimsFile) -> list[Experiment]:
     """One strip a task of the plan, under the task's first condition that capsules were scored under."""
     return [_experiment(results, task, published, judged) for task in results.plan.tasks]
 
@@ -70,7 +70,7 @@ def is_baseline(results: Results, task: str, variant: str) -> bool:
     return bool(runs) and not runs[0].has_capsules and not is_control(results, task, variant)
 
 
-def _experiment(results: Results, task: str, published: Published, judged: Judged | None) -> Experiment:
+def _experiment(results: Results, task: str, published: Published, judged: ClaimsFile) -> Experiment:
     spec = spec_for(task, results)
     variants = results.plan.tasks[task]
     metric = spec.main[0] if spec.main else Metric("", "", "")
@@ -100,12 +100,11 @@ def _experiment(results: Results, task: str, published: Published, judged: Judge
         role = capsules if name == ours else rival
         return Bar(name, results.plan.title(name), role, place(s.mean or 0.0), low, high, words, s.n)
 
-    label = f"{metric.label}, {metric.unit}" if metric.unit else metric.label
     badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
     return Experiment(
         task,
         spec.title.replace("{badge}", results.plan.dataset.badge),
-        f"{label} ({condition})" if len(spec.conditions) > 1 else label,
+        f"{metric.heading} ({condition})" if len(spec.conditions) > 1 else metric.heading,
         badge,
         budget_words(results).split(" (")[0],
         is_comparable(results, task),
@@ -144,14 +143,12 @@ def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tup
     return (max(0.0, low), min(100.0, high)) if metric.unit == "%" else (low, high)
 
 
-def _verdicts(
-    results: Results, judged: Judged | None, ours: Cell | None, best: str | None
-) -> list[tuple[str, str, str]]:
+def _verdicts(results: Results, judged: ClaimsFile, ours: Cell | None, best: str | None) -> list[tuple[str, str, str]]:
     """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim.
 
     A claim that the baseline is the better of the two says so in its label: reproduced, it is against the capsules.
     """
-    if judged is None or ours is None:
+    if ours is None:
         return []
     said: list[tuple[str, str, str]] = []
     value = judged.get(VALUE_CLAIMS.get(ours.task, ""))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.files import whole_file
+from capsbench.files import whole_file, write_text
 from capsbench.report.crate import write_crate
 from capsbench.report.results import Results
+from capsbench.report.tables import csv_text
 
 PROBLEM_COLUMNS = ["kind", "task", "variant", "seed", "condition", "file", "reason"]
 
@@ -21,9 +22,9 @@ def export(results: Results, folder: Path) -> list[Path]:
     """
     metrics, problems = tidy_metrics(results), left_out(results)
     paths = [folder / "metrics.csv", folder / "metrics.parquet", folder / "left-out.csv"]
-    _write_csv(paths[0], metrics)
+    write_text(paths[0], csv_text(metrics))
     _write_parquet(paths[1], metrics)
-    _write_csv(paths[2], problems)
+    write_text(paths[2], csv_text(problems))
     crate = folder / f"{results.plan.name.replace('/', '-')}.crate.zip"
     write_crate(crate, results, [paths[0], paths[2]])
     return [*paths, crate]
@@ -66,11 +67,6 @@ def left_out(results: Results) -> pd.DataFrame:
 
 def _text(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _write_csv(path: Path, frame: pd.DataFrame) -> None:
-    with whole_file(path) as temporary:
-        frame.to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
 
 
 def _write_parquet(path: Path, frame: pd.DataFrame) -> None:

@@ -1,12 +1,17 @@
-"""A readable table as Markdown, as LaTeX and on the terminal."""
+"""A table in files: as CSV, as Markdown and as LaTeX; and on the terminal."""
 
 from __future__ import annotations
 
 import io
 import re
 import unicodedata
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import pandas as pd
+
+from capsbench.files import write_text
+from capsbench.report.tables import csv_text
 from capsbench.report.wide import BOLD, Column, Entry, WideRow, WideTable
 
 if TYPE_CHECKING:
@@ -51,6 +56,7 @@ LATEX_SPECIAL = {
     "[": "{[}",  # at the head of a row these two are read as arguments of the line break before it
     "*": "{*}",
 }
+ENDINGS = ("csv", "md", "tex")  # of the files that a table has
 LEFT = ("name", "condition", "text")  # kinds of columns that stand on the left
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -70,12 +76,24 @@ def latex_text(text: str) -> str:
             shown.append(character)
         else:
             shown.append(f"{{[}}U+{ord(character):04X}]")
-    return "".join(shown).replace("--", "-{}-")  # two hyphens are two hyphens
+    return re.sub("-(?=-)", "-{}", "".join(shown))  # two hyphens are two hyphens
 
 
 def markdown_text(text: str) -> str:
     """`text` so that Markdown (and the HTML that it may become) shows it as it is."""
     return MARKDOWN_SPECIAL.sub(r"\\\1", one_line(text))
+
+
+def write_table(folder: Path, name: str, frame: pd.DataFrame, *tables: WideTable, above: str = "") -> list[Path]:
+    """Write `frame` as <name>.csv and the readable tables as <name>.md (with `above` before them) and <name>.tex.
+
+    Returns the three paths; each file is written in one piece.
+    """
+    paths = [folder / f"{name}.{ending}" for ending in ENDINGS]
+    write_text(paths[0], csv_text(frame))
+    write_text(paths[1], above + "\n".join(to_markdown(table) for table in tables))
+    write_text(paths[2], to_latex(*tables))
+    return paths
 
 
 def to_markdown(table: WideTable) -> str:

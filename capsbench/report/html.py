@@ -15,10 +15,9 @@ from markupsafe import Markup
 
 from capsbench.files import write_text
 from capsbench.report.captions import budget_words, reductions_of
+from capsbench.report.claims_file import VERDICTS, ClaimsFile
 from capsbench.report.experiments import experiments
-from capsbench.report.extras import extra_tables
 from capsbench.report.figures import DrawnFigure
-from capsbench.report.judged import VERDICTS, read_claims
 from capsbench.report.origins import environments, origins
 from capsbench.report.protocol import Difference, differences
 from capsbench.report.published import Published
@@ -26,7 +25,7 @@ from capsbench.report.questions import answers, untested
 from capsbench.report.results import IN_THE_MEANS, KINDS, Problem, Results
 from capsbench.report.strips import Strip, strips
 from capsbench.report.tables import csv_frame, long_table, spec_for
-from capsbench.report.wide import WideTable, decimals, wide_table
+from capsbench.report.wide import ExtraTable, WideTable, wide_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -63,14 +62,18 @@ class TaskView:
     reductions: list[str]
     strips: list[Strip | None]  # one a row of the table
     metrics: list[dict[Hashable, Any]]  # the long table
-    places: dict[str, str]  # variant -> anchor
     differences: list[Difference]
-    anchors: list[str]  # one a row of the table: where its runs are listed
     first_value: int  # the column before which the strips stand
 
 
 def write_html(
-    path: Path, results: Results, published: Published, figures: list[DrawnFigure], not_drawn: dict[str, str]
+    path: Path,
+    results: Results,
+    published: Published,
+    figures: list[DrawnFigure],
+    not_drawn: dict[str, str],
+    extras: list[ExtraTable],
+    claims: ClaimsFile,
 ) -> None:
     """Write the report. Everything that comes from files is escaped; nothing is loaded from anywhere."""
     environment = Environment(
@@ -81,32 +84,32 @@ def write_html(
         lstrip_blocks=True,
     )
     environment.filters |= {"link": link, "number": number}
-    judged = read_claims(results)
-    drawn = {figure.name for figure in figures}
+    cells = origins(results)
+    anchors = {(cell.task, cell.variant): cell.anchor for cell in cells}
     page = environment.get_template("report.html.j2").render(
         plan=results.plan,
         sections=SECTIONS,
         budget=budget_words(results),
         counts=_counts(results),
-        judged=judged,
+        judged=claims,
         verdicts=VERDICTS,
-        answers=answers(judged) if judged else [],
-        untested=untested(judged) if judged else [],
-        experiments=experiments(results, published, judged),
-        drawn=drawn,
-        digits=lambda unit: decimals(unit or ""),
+        answers=answers(claims),
+        untested=untested(claims),
+        experiments=experiments(results, published, claims),
+        drawn={figure.name for figure in figures},
         seeds=sorted({run.seed for run in results.plan.runs}),
         tasks=[_task_view(results, task, published) for task in results.plan.tasks],
-        extras=extra_tables(results),
+        extras=extras,
         figures=[(figure, _embedded(figure.png)) for figure in figures],
         not_drawn=not_drawn,
         problems=_by_cell(results.problems),
         kinds=KINDS,
-        origins=origins(results),
+        origins=cells,
         environments=environments(results),
         commits=_commits(results),
-        cells={(cell.task, cell.variant): cell.anchor for cell in origins(results)},
+        cells=anchors,
         commands=_commands(results),
+        folder=shlex.quote(results.plan.name),
         css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
         script=Markup((TEMPLATES / "report.js").read_text(encoding="utf-8")),
     )
@@ -143,23 +146,17 @@ def _counts(results: Results) -> dict[str, int]:
 
 def _task_view(results: Results, task: str, published: Published) -> TaskView:
     table = wide_table(results, task, published)
-    index = list(results.plan.tasks).index(task)
-    places = {variant: f"cell-{index}-{i}" for i, variant in enumerate(results.plan.tasks[task])}
+    metrics = csv_frame(long_table(results, task, published)).astype(object)
     return TaskView(
-        task,
-        spec_for(task, results).title.replace("{badge}", results.plan.dataset.badge),
-        table,
-        " ".join(table.caption[1:]),
-        reductions_of(results, task),
-        strips(results, table, published),
-        csv_frame(long_table(results, task, published))
-        .astype(object)
-        .where(lambda f: f.notna(), None)
-        .to_dict("records"),
-        places,
-        differences(results, task),
-        [places[row.variant] for row in table.rows],
-        next((k for k, column in enumerate(table.columns) if column.kind == "value"), 0),
+        task=task,
+        title=spec_for(task, results).title.replace("{badge}", results.plan.dataset.badge),
+        table=table,
+        caption=" ".join(table.caption[1:]),
+        reductions=reductions_of(results, task),
+        strips=strips(results, table, published),
+        metrics=metrics.where(metrics.notna(), None).to_dict("records"),
+        differences=differences(results, task),
+        first_value=next((k for k, column in enumerate(table.columns) if column.kind == "value"), 0),
     )
 
 
@@ -190,7 +187,7 @@ def _commits(results: Results) -> list[tuple[str, bool]]:
 
 
 def _commands(results: Results) -> list[str]:
-    """What makes this report again, from the commit on where there is one."""
+    """What trains the whole plan and makes this report again, from the commit on where there is one."""
     commits = {commit for commit, _ in _commits(results)}
     checkout = [f"git checkout {shlex.quote(commit)}" for commit in commits] if len(commits) == 1 else []
     return [*checkout, f"snakemake --configfile {shlex.quote(results.plan.file)}"]

@@ -13,10 +13,9 @@ from capsbench.report.compared import (
     factor_words,
     readable,
 )
-from capsbench.report.extras import ExtraTable
 from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
-from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
+from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
 
 OWN_TRUNK = (
     "The two-digit task's models have one small trunk of their own: no decoder, no convolutions to exchange, and W "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
-from capsbench.report.captions import counted
+from capsbench.errors import counted
 from capsbench.report.results import Kind, Problem, Results, Run
 
 Aspect = Callable[[Run], str]

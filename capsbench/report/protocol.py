@@ -31,7 +31,7 @@ TEST_SETS = {
     "mnist": "10,000 test digits",
     "affnist": "the official affNIST, 320,000 images",
     "multimnist": "10,000,000 pairs",
-    "two_digit": "not given",
+    "two_digit": "some 9,000 pairs: each test digit with another at random, equal classes dropped (the source's code)",
 }
 
 
@@ -60,7 +60,7 @@ def differences(results: Results, task: str) -> list[Difference]:
     if task == "two_digit":
         found += _from_the_source(runs)
     if task == "multimnist":
-        placement = listing(sorted({str(run.manifest.config.get("task", {}).get("placement")) for run in runs}))
+        placement = listing(sorted({str((run.manifest.config.get("task") or {}).get("placement")) for run in runs}))
         found.append(Difference("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
     reductions = reductions_of(results, task)
     return found + ([Difference("all reductions", "none", "; ".join(reductions), True)] if reductions else [])

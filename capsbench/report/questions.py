@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capsbench.report.captions import listing
-from capsbench.report.judged import Claim, Judged
+from capsbench.report.claims_file import Claim, ClaimsFile
 
 Outcome = Literal["better", "worse", "no different", "undecided", "not run"]
 
@@ -70,7 +70,7 @@ class Answer:
     claims: list[tuple[Claim, Outcome]]
 
 
-def answers(judged: Judged) -> list[Answer]:
+def answers(judged: ClaimsFile) -> list[Answer]:
     """Every question of which claims.json holds a claim, in the order of QUESTIONS."""
     given = []
     for question in QUESTIONS:
@@ -90,7 +90,7 @@ class Untested:
     reasons: list[tuple[str, int]]
 
 
-def untested(judged: Judged) -> list[Untested]:
+def untested(judged: ClaimsFile) -> list[Untested]:
     """Why claims were not run, the most frequent kind first. A kind is what stands before a reason's colon."""
     kinds: dict[str, Counter[str]] = {}
     for claim in judged.claims:
@@ -146,4 +146,10 @@ def _sentence(outcomes: list[tuple[Claim, Outcome]]) -> str:
     kinds: tuple[Outcome, ...] = ("better", "worse", "no different", "undecided", "not run")
     counts = {kind: sum(said == kind for _, said in outcomes) for kind in kinds}
     words = listing(f"{kind} in {count}" for kind, count in counts.items() if count)
-    return f"Of {len(outcomes)} comparisons: {words}."
+    decided = [
+        f"{claim.sentence.rstrip('.')}: {claim.verdict}."
+        for claim, _ in outcomes
+        if claim.verdict in ("reproduced", "not reproduced")
+    ]
+    told = f" Decided: {' '.join(decided)}" if len(decided) in (1, 2) and len(decided) < len(outcomes) else ""
+    return f"Of {len(outcomes)} comparisons: {words}.{told}"

@@ -1,4 +1,4 @@
-"""Read the CSV and picture files of a run for figures. What cannot be read becomes a problem of the results."""
+"""Read the CSV and array files of a run, for figures and verdicts; what cannot be read becomes a problem."""
 
 from __future__ import annotations
 

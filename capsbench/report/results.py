@@ -19,14 +19,14 @@ Kind = Literal[
 ]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
-    "not matched": "never surely reached the accuracy it was to be compared at: a result, counted as not matched",
+    "not matched": "never surely reached the accuracy at which models are compared: a result, counted as not matched",
     "unreadable": "a file is truncated or not in the format",
     "duplicated": "the same run is there twice",
     "foreign": "made by another plan, config or data set",
     "undefined": "the metric has no value for this run",
     "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
     "missing": "the plan names it, but it is not there yet",
-    "not drawn": "a file that only figures need cannot be read; the means are whole",
+    "not drawn": "a file beside the metrics cannot be read, which a figure, claim or interval lacks; means are whole",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
 APART = ("routing",)  # conditions that are diagnostics: they have tables of their own
@@ -35,7 +35,7 @@ COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric",
 
 @dataclass(frozen=True)
 class Problem:
-    """Something left out of the means (or, if `not drawn`, of the figures), and why. `file` is relative."""
+    """Something that is wrong with a run, and what came of it (KINDS). `file` is relative."""
 
     kind: Kind
     task: str
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass
 class Run:
-    """One finished run of the plan and its metrics per condition."""
+    """One run of the plan that ended, finished or failed, and its metrics per condition."""
 
     key: RunKey
     folder: Path

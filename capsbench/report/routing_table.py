@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from capsbench.report.captions import conditions_in_words, listing
-from capsbench.report.extras import ExtraTable
+from capsbench.report.captions import MEANS, conditions_in_words, listing, span
 from capsbench.report.published import Cell
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, Row, csv_frame
-from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable, with_interval
+from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
 
 TASK, CONDITION = "mnist", "routing"
 SHOWN = (
@@ -38,16 +37,10 @@ WORDS = (
 )
 
 
-def images_of(results: Results) -> str:
-    """On how many test images: `10,000`, or `60 to 100` where runs differ."""
-    counts = sorted({int(n) for n in results.apart["images"]})
-    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-
-
 def caption_words(results: Results, names: list[str]) -> list[str]:
     """What is said under the table and the figure: images, what some variants have not, data, budget, seeds."""
     badge = results.plan.dataset.badge
-    words = [f"Data: {badge}, the first {images_of(results)} test images."]
+    words = [f"Data: {badge}, the first {span(int(n) for n in results.apart['images'])} test images."]
     frame = results.apart
     without = {
         "a number of passes to change": [v for v in names if not _has(frame, v, "flips_r100")],
@@ -81,14 +74,10 @@ def routing_table(results: Results) -> ExtraTable | None:
     rows = [row for variant in variants for row in _rows(results, variant)]
     present = {row.cell.metric for row in rows}
     shown = [metric for metric in SHOWN if metric.name in present]
-    labels = [f"{metric.label}, {metric.unit}" if metric.unit else metric.label for metric in shown]
-    columns = [Column("variant", "name"), *(Column(label, "value") for label in labels)]
+    columns = [Column("variant", "name"), *(Column(metric.heading, "value") for metric in shown)]
     columns += [Column("n", "count"), Column("failed", "count")]
     wide = [_wide(results, variant, [r for r in rows if r.cell.variant == variant], shown) for variant in variants]
-    caption = ["Routing under the microscope.", *WORDS, *caption_words(results, variants)]
-    caption.append(
-        "Mean over seeds ± half the width of Student's t 95 % interval; seeds that agree have none, nor has one."
-    )
+    caption = ["Routing under the microscope.", *WORDS, *caption_words(results, variants), MEANS]
     return ExtraTable("routing", WideTable("routing", columns, wide, caption), csv_frame(rows))
 
 

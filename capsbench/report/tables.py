@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
-from capsbench.files import whole_file
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import APART, Results
 from capsbench.report.statistics import Summary, summarise
@@ -28,6 +26,11 @@ class Metric:
     unit: str
     headline: bool = True  # every model has it, so a variant without a finished run has an empty row of it
     better: Literal["less", "greater"] | None = None  # which is better; None: nothing is best, so nothing is bold
+
+    @property
+    def heading(self) -> str:
+        """`error, %`: the label with its unit, if it has one."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
 
 
 @dataclass(frozen=True)
@@ -176,12 +179,6 @@ def csv_frame(rows: list[Row]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=CSV_COLUMNS)
 
 
-def csv_text(rows: list[Row]) -> str:
-    """A long table as CSV."""
-    return str(csv_frame(rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
-
-
-def write_csv(path: Path, rows: list[Row]) -> None:
-    """Write a long table in one piece."""
-    with whole_file(path) as temporary:
-        temporary.write_text(csv_text(rows), encoding="utf-8")
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as the CSV of every table: ten digits, no index, the same line ends everywhere."""
+    return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))

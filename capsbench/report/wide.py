@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import pandas as pd
+
+from capsbench.errors import counted
 from capsbench.report.best import certainly_best, is_control
-from capsbench.report.captions import counted, table_caption
+from capsbench.report.captions import table_caption
 from capsbench.report.published import Cell, Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
-from capsbench.report.tables import Row, TableSpec, long_table, spec_for
+from capsbench.report.tables import Metric, Row, long_table, spec_for
 
 NOTHING = "–"
 BOLD = "Bold:"  # how the caption begins that says what it means
@@ -52,6 +55,15 @@ class WideTable:
     caption: list[str]
 
 
+@dataclass(frozen=True)
+class ExtraTable:
+    """A table that is of no task, as it is read and as it is stored; `name` is that of its files."""
+
+    name: str
+    table: WideTable
+    frame: pd.DataFrame
+
+
 def decimals(unit: str) -> int:
     """Digits after the point that a unit is shown with."""
     return {"%": 2, "dB": 2, "images": 1, "steps": 1, "pairs": 1}.get(unit, 4)
@@ -90,7 +102,7 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
     several = len({row.cell.condition for row in rows}) > 1
     columns = [Column("variant", "name")] + ([Column("condition", "condition")] if several else [])
     for metric in shown:
-        columns.append(Column(f"{metric.label}, {metric.unit}" if metric.unit else metric.label, "value"))
+        columns.append(Column(metric.heading, "value"))
         if metric.name in with_paper:
             columns.append(Column("paper", "paper"))
     unmatched = any(row.n_unmatched for row in rows)
@@ -100,13 +112,12 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
         places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
     best = certainly_best(results, task)
     empty = without_runs(results, task)
-    wide = [
-        WideRow(
-            variant, condition, _entries(found, variant, condition if several else None, spec, columns, results, best)
-        )
-        for (variant, condition), found in places.items()
-        if variant not in empty
-    ]
+    wide = []
+    for (variant, condition), found in places.items():
+        if variant not in empty:
+            names = [results.plan.title(variant), condition] if several else [results.plan.title(variant)]
+            values = _values(found, shown, with_paper, best)
+            wide.append(WideRow(variant, condition, [*(Entry(name, name) for name in names), *values]))
     caption = table_caption(results, task, published)
     if empty:
         titles = "; ".join(results.plan.title(variant) for variant in empty)
@@ -126,30 +137,22 @@ def without_runs(results: Results, task: str) -> list[str]:
     return [variant for variant in results.plan.tasks[task] if begun and variant not in begun]
 
 
-def _entries(
-    found: dict[str, Row],
-    variant: str,
-    condition: str | None,
-    spec: TableSpec,
-    columns: list[Column],
-    results: Results,
-    best: set[Cell],
-) -> list[Entry]:
-    """The entries of one row, in the order of `columns`; `found` holds its metrics, `best` the cells that are bold."""
-    title = results.plan.title(variant)
-    entries = [Entry(title, title)] + ([Entry(condition, condition)] if condition is not None else [])
+def _values(found: dict[str, Row], shown: list[Metric], with_paper: set[str], best: set[Cell]) -> list[Entry]:
+    """A row's entries after its names: each metric of `shown`, what the paper has of `with_paper`, n, what failed.
+
+    `found` holds the row's metrics, `best` the cells that are bold.
+    """
     most = max((row.summary.n for row in found.values()), default=0)
-    labels = {f"{metric.label}, {metric.unit}" if metric.unit else metric.label: metric for metric in spec.main}
-    row: Row | None = None
-    for column in columns:
-        if column.kind == "value":
-            row = found.get(labels[column.label].name)
-            text = NOTHING if row is None else with_interval(row.summary, row.unit)
-            if row is not None and 0 < row.summary.n < most:
-                text += f" (n = {row.summary.n})"
-            mean = row.summary.mean if row is not None else None
-            entries.append(Entry(text, mean, row is not None and row.cell in best))
-        elif column.kind == "paper":
-            entries.append(Entry(paper_words(row), row.paper) if row is not None else Entry(NOTHING))
+    entries = []
+    for metric in shown:
+        row = found.get(metric.name)
+        if row is None:
+            entries.append(Entry(NOTHING))
+        else:
+            text = with_interval(row.summary, row.unit)
+            text += f" (n = {row.summary.n})" if 0 < row.summary.n < most else ""
+            entries.append(Entry(text, row.summary.mean, row.cell in best))
+        if metric.name in with_paper:
+            entries.append(Entry(NOTHING) if row is None else Entry(paper_words(row), row.paper))
     failed = max((row.n_failed for row in found.values()), default=0)
     return [*entries, Entry(str(most), most), Entry(str(failed), failed)]

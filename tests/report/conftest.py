@@ -49,5 +49,4 @@ def spoiled(healthy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 def judged_page(spoiled: tuple[Path, Report], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the spoiled results with six claims judged. Read only."""
     path = Path(shutil.copytree(spoiled[0], tmp_path_factory.mktemp("judged") / "toy"))
-    toy_claims.write_claims(path)
     return toy_claims.write_page(path, path / "report.html")

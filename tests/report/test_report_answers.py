@@ -75,4 +75,4 @@ def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path, pub
         np.savez(path, indices=np.array([33], np.uint16), images=np.zeros((1, 28, 28), np.uint8))
     with house_style():
         drawing = figures()["hardest"](collect(folder), published)
-    assert "1 harder image is not among" in drawing.caption
+    assert "Not among the pictures that evaluation stored: 1 harder image." in drawing.caption

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import toy
-import toy_claims
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -149,13 +147,3 @@ def test_it_prints_with_everything_unfolded(browser: webdriver.Chrome, judged_pa
     assert printed.count(b"/Type /Page\n") > 5
     folded = browser.execute_script("return [...document.querySelectorAll('details')].filter((d) => !d.open).length")
     assert folded == 0
-
-
-def test_without_claims_the_first_screen_says_so(
-    browser: webdriver.Chrome, spoiled: tuple[Path, object], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(spoiled[0], tmp_path / "toy"))
-    (folder / "claims.json").unlink(missing_ok=True)
-    open_page(browser, toy_claims.write_page(folder, folder / "report.html"))
-    assert "No claim has been judged here" in browser.find_element(By.CSS_SELECTOR, ".top").text
-    assert browser.find_elements(By.CSS_SELECTOR, ".experiment")

@@ -184,6 +184,22 @@ def test_mixed_test_sets_are_never_averaged(folder: Path) -> None:
     assert values(results, "cnn-valid", "accuracy") == [0]
 
 
+def test_runs_on_another_test_set_do_not_outvote_the_number_of_images(folder: Path) -> None:
+    """Two seeds on the synthetic set are left out for that; the one on the official files is the only sound one."""
+    official = {"name": "affnist", "badge": "affNIST"}
+    place = toy.run_folder(folder, "affnist", "cnn-valid", 0)
+    toy.change_json(place / "matched" / "metrics.json", dataset=official, images=40_000)
+    results = collect(folder)
+    assert values(results, "cnn-valid", "accuracy") == [0]
+    assert not any("images where" in problem.reason for problem in results.problems)
+
+
+def test_a_folder_of_any_name_is_foreign(folder: Path) -> None:
+    stray = folder / "runs" / "affnist" / "a\\b" / "seed-0"
+    shutil.copytree(toy.run_folder(folder, "affnist", "cnn-valid", 0), stray)
+    assert list(kinds(collect(folder)).values()) == ["foreign"]
+
+
 def test_another_number_of_images_is_left_out(folder: Path) -> None:
     toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json", images=500)
     results = collect(folder)

@@ -120,7 +120,7 @@ def test_the_readable_table_says_when_several_factors_change(compared: Path) -> 
     text = to_markdown(ablation(compared).table)
     assert "2 factors: model, loss" in text
     assert "model cnn; loss cross-entropy" in text
-    assert "no correction for the number of rows" in text
+    assert "not corrected for the number of rows" in text
     assert "Tuned rows were tuned so." in text
     assert "train-test gap (test), %" in text
 

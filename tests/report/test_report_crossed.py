@@ -308,7 +308,7 @@ def test_the_seeds_named_decide_an_equivalence_in_four_of_five_cases_be_it_in_th
     half = float(np.sqrt(0.5)) * spread
     cells = [truth - half, truth + half], [-half, half]  # two seeds a cell, of exactly that spread
     estimate = difference(*cells)
-    needed = seeds_to_decide(estimate, (margin - truth, margin + truth), 0.05, sides=1)
+    needed = seeds_to_decide(estimate, (margin - truth, margin + truth), 0.05, tails=1)
     assert needed is not None
 
     def decided(seeds: int) -> float:

@@ -12,38 +12,23 @@ import toy
 import toy_claims
 
 from capsbench.plan.claims import load_claims
+from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
-from capsbench.report.judged import Judged, read_claims
 from capsbench.report.protocol import differences
 from capsbench.report.published import Published
 from capsbench.report.questions import QUESTIONS, answers, untested
 
 
-def judged(verdicts: dict[str, str], effect: float = -0.2) -> Judged:
+def judged(verdicts: dict[str, str], effect: float = -0.2) -> ClaimsFile:
     claims = [toy_claims.claim(name, verdict, ["a", "b"], effect=effect) for name, verdict in verdicts.items()]
-    return Judged.model_validate({"schema": 1, "claims": claims})
+    return toy_claims.claims_file(claims)
 
 
-def test_verdicts_are_counted(folder: Path) -> None:
-    toy_claims.write_claims(folder)
-    found = read_claims(collect(folder))
-    assert found is not None
+def test_verdicts_are_counted() -> None:
+    found = toy_claims.claims_file()
     counts = [found.count(verdict) for verdict in ("reproduced", "not reproduced", "undecided", "not run")]
     assert counts == [1, 1, 2, 2]
-
-
-def test_no_claims_json_is_no_mistake_and_a_broken_one_is_named(folder: Path) -> None:
-    (folder / "claims.json").unlink(missing_ok=True)
-    results = collect(folder)
-    assert read_claims(results) is None
-    assert results.problems == []
-    toy_claims.write_claims(folder)
-    toy.truncate(folder / "claims.json")
-    assert read_claims(results) is None
-    assert [(p.kind, p.file) for p in results.problems] == [("unreadable", "claims.json")]
-    page = toy_claims.write_page(folder, folder / "report.html").read_text()
-    assert "claims.json is truncated" in html.unescape(page)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +39,11 @@ def test_no_claims_json_is_no_mistake_and_a_broken_one_is_named(folder: Path) ->
         (["reproduced", "not reproduced"], "In part", "better in 1 and worse in 1"),
         (["undecided", "not run"], "Undecided", "undecided in 1 and not run in 1"),
         (["not run", "not run"], "Not tested", "not run in 2"),
-        (["reproduced", "not run"], "Yes in 1 of 2, open in the others", "better in 1 and not run in 1"),
+        (
+            ["reproduced", "not run"],
+            "Yes in 1 of 2, open in the others",
+            "better in 1 and not run in 1. Decided: Sentence of mnist-capsnet-beats-fair-cnn: reproduced",
+        ),
     ],
 )
 def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, sentence: str) -> None:
@@ -82,7 +71,7 @@ def test_reasons_for_not_running_are_put_together() -> None:
     whys = ["this plan has no cell mnist/a.", "this plan has no cell mnist/b.", "reduced protocol: width 1/8.", "other"]
     claims = [toy_claims.claim(f"c{k}", "not run", [], why=why) for k, why in enumerate(whys)]
     claims.append(toy_claims.claim("run", "reproduced", ["a"]))
-    found = untested(Judged.model_validate({"schema": 1, "claims": claims}))
+    found = untested(ClaimsFile.model_validate({"schema": 1, "claims": claims}))
     assert [(u.kind, u.count) for u in found] == [
         ("this plan has no such cell", 2),
         ("reduced protocol", 1),
@@ -99,9 +88,8 @@ def test_every_claim_that_the_page_asks_for_is_declared(repository: Path) -> Non
 
 
 def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, published: Published) -> None:
-    toy_claims.write_claims(folder)
     results = collect(folder)
-    mnist, affnist, multimnist, two_digit = experiments(results, published, read_claims(results))
+    mnist, affnist, multimnist, two_digit = experiments(results, published, toy_claims.claims_file())
     assert mnist.ours is not None
     assert mnist.baseline is not None
     assert (mnist.ours.variant, mnist.ours.n, mnist.baseline.variant) == ("capsnet-r3-recon", 3, "cnn")
@@ -132,9 +120,7 @@ def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_ca
         toy_claims.claim("judged", "reproduced", [rival, ours]),
     ]
     for count, said in ((3, "judged"), (1, "official")):
-        toy_claims.write_claims(folder, claims[:count])
-        results = collect(folder)
-        mnist = experiments(results, published, read_claims(results))[0]
+        mnist = experiments(collect(folder), published, toy_claims.claims_file(claims[:count]))[0]
         assert [(label, name) for label, _, name in mnist.verdicts] == [("CNN (Table 1) is better", said)]
 
 
@@ -148,7 +134,7 @@ def test_capsules_are_those_that_the_task_s_claim_is_about() -> None:
 def test_a_capsnet_beside_the_capsules_of_two_digits_does_not_hide_them(tmp_path: Path, published: Published) -> None:
     tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon", "two-digit-kmeans"]}
     results = collect(toy.write_toy(tmp_path / "both", tasks=tasks))
-    (found,) = experiments(results, published, None)
+    (found,) = experiments(results, published, toy_claims.claims_file([]))
     assert found.ours is not None
     assert (found.ours.variant, found.ours.n) == ("two-digit-kmeans", 3)
     tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon"]}
@@ -163,7 +149,7 @@ def test_the_scale_holds_intervals_but_those_that_would_press_all_else_together(
         for seed, error in enumerate(errors):
             path = toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json"
             toy.change_json(path, metrics={"error": {"value": error, "unit": "%"}})
-        return experiments(collect(folder), published, None)[0].scale
+        return experiments(collect(folder), published, toy_claims.claims_file())[0].scale
 
     assert scale(2.1, 2.4, 2.9) == ("0", "3.47")  # 2.47 ± 1.00; means and the paper's 0.25 alone would end it at 3.24
     assert scale(0.4, 2.4, 4.6) == ("0", "3.24")  # 2.47 ± 5.22
@@ -195,7 +181,7 @@ def test_capsules_and_the_positive_control_are_no_baselines(folder: Path) -> Non
 def test_an_experiment_without_runs_has_no_strip_but_a_line(folder: Path, published: Published) -> None:
     shutil.rmtree(folder / "runs" / "multimnist")
     results = collect(folder)
-    found = experiments(results, published, None)[2]
+    found = experiments(results, published, toy_claims.claims_file([]))[2]
     assert (found.ours, found.baseline, found.verdicts) == (None, None, [])
     assert found.paper_words == "5.2 %"
 
@@ -231,8 +217,9 @@ def test_claims_are_escaped(folder: Path) -> None:
     dirty = toy_claims.claim(
         "mnist-r3-recon-value", "not run", ["cnn"], sentence=evil, why=evil, source=evil, unit=evil
     )
-    toy_claims.write_claims(folder, [dirty | {"id": f'x" onclick="{evil}'}, dirty], families={evil: evil}, edited=evil)
-    text = toy_claims.write_page(folder, folder / "report.html").read_text()
+    claims = [dirty | {"id": f'x" onclick="{evil}'}, dirty]
+    said = toy_claims.claims_file(claims, families={evil: evil}, edited=evil)
+    text = toy_claims.write_page(folder, folder / "report.html", said).read_text()
     assert "<script>alert" not in text
     assert "<img src=x" not in text
     assert text.count("<script>") == 1

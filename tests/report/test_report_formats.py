@@ -30,6 +30,7 @@ def test_latex_special_characters_are_escaped() -> None:
     assert latex_text("1.5 ± 0.1 é") == r"1.5 $\pm$ 0.1 é"
     assert latex_text("漢") == "{[}U+6F22]"
     assert latex_text("a--b\n\nc") == "a-{}-b c"
+    assert latex_text("a---b") == "a-{}-{}-b"  # else the last two are set as a dash
 
 
 def test_latex_has_booktabs_and_as_many_cells_as_columns() -> None:
@@ -91,17 +92,18 @@ def test_terminal_takes_no_markup_and_no_control_characters() -> None:
 
 
 def test_terminal_leaves_out_columns_that_do_not_fit_and_says_so(healthy: Path) -> None:
-    text = format_tables_for_terminal(healthy, width=90)
+    text, failed = format_tables_for_terminal(healthy, width=90)
+    assert failed == 0
     assert max(map(len, text.splitlines())) <= 90
     part = text[text.index("Two overlapping") : text.index("Trained on single")]
     words = " ".join(part.split())
     assert "Not shown here but in tables/multimnist.md" in words
     assert re.search(r"CapsNet r=3, reconstruction +6\.\d\d ± ", part)
-    assert "Not shown here" not in format_tables_for_terminal(healthy, width=300)
+    assert "Not shown here" not in format_tables_for_terminal(healthy, width=300)[0]
 
 
 def test_terminal_shows_every_task_with_its_caption(spoiled: tuple[Path, Report]) -> None:
-    text = " ".join(format_tables_for_terminal(spoiled[0]).split())
+    text = " ".join(format_tables_for_terminal(spoiled[0])[0].split())
     for part in ("Test error on MNIST, last epoch", "affnist-synth", "Budget: reduced", "failed or not matched"):
         assert part in text
     assert "0.25 (sd 0.005)" in text

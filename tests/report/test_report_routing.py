@@ -35,7 +35,7 @@ def test_the_table_shows_the_means_of_what_evaluation_stored(folder: Path) -> No
     page = (folder / "report.html").read_text()
     assert "Routing under the microscope" in page
     assert 'href="tables/routing.csv"' in page
-    assert "Routing under the microscope" in format_tables_for_terminal(folder)
+    assert "Routing under the microscope" in format_tables_for_terminal(folder)[0]
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 import toy
 from judging import IMAGES, answer, claim, errors, judged, measure, one, results_of
 
+from capsbench.files import write_json
 from capsbench.report.collect import collect
-from capsbench.report.verdicts import write_claims
 from capsbench.report.verdicts.words import claimed, ours
 
 CELLS = {"mnist": ["cnn", "capsnet-r3-recon"]}
@@ -306,7 +306,7 @@ def test_one_seed_is_not_judged_and_few_seeds_are_said(full: Path, tmp_path: Pat
 
 def test_claims_json_says_it_all(full: Path, tmp_path: Path) -> None:
     found, results = judged(full, claim("value"), claim("direction"), claim("no_difference", cell="mnist/capsnet-r1"))
-    write_claims(tmp_path / "claims.json", found, results, {"mnist_error"})
+    write_json(tmp_path / "claims.json", found.as_json(results, {"mnist_error"}))
     said = json.loads((tmp_path / "claims.json").read_text())
     assert said["counts"] == {"reproduced": 2, "not reproduced": 0, "undecided": 0, "not run": 1}
     value, direction, missing = said["claims"]
@@ -324,7 +324,7 @@ def test_claims_json_says_it_all(full: Path, tmp_path: Path) -> None:
     )
     assert [missing[key] for key in ("effect", "ci_low", "p", "p_holm", "seeds_needed", "welch")] == [None] * 6
     again, results = judged(full, claim("value"), claim("direction"), claim("no_difference", cell="mnist/capsnet-r1"))
-    write_claims(tmp_path / "again.json", again, results, {"mnist_error"})
+    write_json(tmp_path / "again.json", again.as_json(results, {"mnist_error"}))
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "claims.json").read_bytes()
 
 

@@ -1,14 +1,14 @@
-"""A claims.json that nobody judged, and the page of results that have it."""
+"""Claims that nobody judged, and the page of results with them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import toy
-
 from capsbench.plan import config_folder
+from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
+from capsbench.report.extras import extra_tables
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.html import write_html
 from capsbench.report.published import read_published
@@ -44,16 +44,17 @@ def claim(name: str, verdict: str, variants: list[str], **changes: Any) -> dict[
     } | changes  # fmt: skip
 
 
-def write_claims(folder: Path, claims: list[dict[str, Any]] | None = None, **changes: Any) -> None:
-    """Write claims.json with the six claims of VERDICTS, or others."""
+def claims_file(claims: list[dict[str, Any]] | None = None, **changes: Any) -> ClaimsFile:
+    """What claims.json would say with the six claims of VERDICTS, or others."""
     claims = [claim(name, *found) for name, found in VERDICTS.items()] if claims is None else claims
     said = {"schema": 1, "edited": None, "families": {"mnist": "Table 1"}, "claims": claims}
-    toy.write_json(folder / "claims.json", said | changes)
+    return ClaimsFile.model_validate(said | changes)
 
 
-def write_page(folder: Path, page: Path) -> Path:
-    """report.html of results whose figures are drawn already, from the claims.json that lies there (or does not)."""
+def write_page(folder: Path, page: Path, claims: ClaimsFile | None = None) -> Path:
+    """report.html of results whose figures are drawn already, with those claims, or the six."""
     pictures = sorted((folder / "figures").glob("*.png"))
     figures = [DrawnFigure(p.stem, p.stem, "caption", p, p.with_suffix(".pdf")) for p in pictures]
-    write_html(page, collect(folder), read_published(config_folder() / "published.yaml"), figures, {})
+    results, published = collect(folder), read_published(config_folder() / "published.yaml")
+    write_html(page, results, published, figures, {}, extra_tables(results), claims or claims_file())
     return page

@@ -1,4 +1,4 @@
-"""Figures: one small file each. A figure whose data are not there is not drawn, and the report says why.
+"""Figures: one small file each kind. A figure whose data are not there is not drawn, and the report says why.
 
 A figure is a function from results to a Drawing, named in `figures()`; matplotlib is imported when something is drawn.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,42 +26,46 @@ Draw = Callable[[Results, Published], "Drawing"]
 def figures() -> dict[str, Draw]:
     """Every figure: the name of its files and the function that draws it, in the order of the report."""
     from capsbench.report.figures import (
-        affnist_accuracy,
-        affnist_confusion,
         affnist_curves,
         affnist_factors,
-        affnist_reconstructions,
         axes,
         claims,
         cost,
         hardest,
         ladder,
-        mnist_confusion,
-        mnist_error,
-        multimnist_error,
         multimnist_overlap,
         multimnist_pictures,
         perturbations,
-        reconstructions,
         routing,
         training_curves,
         two_digit_accuracy,
         two_digit_curves,
     )
+    from capsbench.report.figures.confusion import confusion_figure
+    from capsbench.report.figures.decoded import reconstruction_figure
+    from capsbench.report.figures.dots import interval_figure
 
+    mnist_error = "Test error with its interval, and the paper's figures"
+    affnist_accuracy = "Accuracy on transformed digits, at matched held-out accuracy and converged"
+    multimnist_error = "Exact-set error on two overlapping digits"
+    affnist_confusion = "Confusions under affine transforms, converged models"
+    reconstructions = "Reconstructions of right and wrong digits"
+    affnist_reconstructions = "Reconstructions of transformed digits"
     return {
         "claims": claims.draw,
-        "mnist_error": mnist_error.draw,
-        "mnist_confusion": mnist_confusion.draw,
+        "mnist_error": partial(interval_figure, task="mnist", metric="error", title=mnist_error),
+        "mnist_confusion": lambda results, _: confusion_figure(results, "mnist", "test", "Confusions on MNIST"),
         "hardest": hardest.draw,
-        "reconstructions": reconstructions.draw,
+        "reconstructions": lambda results, _: reconstruction_figure(results, "mnist", "test", reconstructions),
         "perturbations": perturbations.draw,
-        "affnist_accuracy": affnist_accuracy.draw,
+        "affnist_accuracy": partial(interval_figure, task="affnist", metric="accuracy", title=affnist_accuracy),
         "affnist_curves": affnist_curves.draw,
         "affnist_factors": affnist_factors.draw,
-        "affnist_confusion": affnist_confusion.draw,
-        "affnist_reconstructions": affnist_reconstructions.draw,
-        "multimnist_error": multimnist_error.draw,
+        "affnist_confusion": lambda results, _: confusion_figure(results, "affnist", "converged", affnist_confusion),
+        "affnist_reconstructions": lambda results, _: reconstruction_figure(
+            results, "affnist", "converged", affnist_reconstructions
+        ),
+        "multimnist_error": partial(interval_figure, task="multimnist", metric="error", title=multimnist_error),
         "multimnist_pictures": multimnist_pictures.draw,
         "multimnist_overlap": multimnist_overlap.draw,
         "two_digit_accuracy": two_digit_accuracy.draw,

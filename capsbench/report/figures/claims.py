@@ -7,6 +7,7 @@ import textwrap
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from capsbench.errors import counted
 from capsbench.plan.claims import PARAMETERS
 from capsbench.report.captions import budget_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
@@ -46,14 +47,21 @@ def draw(results: Results, published: Published) -> Drawing:
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
-        "Mark and bar: ours with its 95 % interval (of a direction: at the level of Holm's step; of no difference: the",
-        "interval that both one-sided tests decide by, at that level), for a comparison the",
-        "claimed cell less the other, or less the number that it is to beat; cut where a share of images ends. Diamond",
-        "and band: what is claimed, with the tolerance written down before; a dashed line: no difference.",
-        f"Budget: {budget_words(results)}. Of all claims {counts}.",
+        "Mark and bar: our value with its interval: the 95 % one for a claimed value, the Holm-adjusted one for a",
+        "claimed direction or equality; cut at 0 and 100 %. A comparison shows the claimed cell less the other, or",
+        "less the number that it is to beat. Diamond and band: what is claimed, with its tolerance; a",
+        "dashed line: no difference.",
+        f"Budget: {budget_words(results)}. Of all claims {counts}.{_not_drawn(judged, families)}",
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
     return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
+
+
+def _not_drawn(judged: Judged, families: dict[tuple[str, str], list[Judgement]]) -> str:
+    """What is undecided without an interval, as one seed is, has nothing to draw."""
+    drawn = [id(judgement) for found in families.values() for judgement in found]
+    missing = sum(j.verdict != "not run" and id(j) not in drawn for j in judged.judgements)
+    return f" {counted(missing, 'judged claim')} without an interval not drawn." if missing else ""
 
 
 def _families(judged: Judged, results: Results) -> dict[tuple[str, str], list[Judgement]]:
@@ -75,7 +83,8 @@ def _axis(judgement: Judgement, results: Results) -> str:
     unit = unit_of(judgement)
     if claim.kind == "value":
         return f"{metric}, {unit}" if unit else metric
-    return f"difference, {unit}" if unit else f"difference in {metric}"
+    what = "difference" if claim.expected is None else "ours less the claimed bound"
+    return f"{what}, {unit}" if unit else f"{what}, {metric}"
 
 
 def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
@@ -96,7 +105,7 @@ def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
         marker, colour = LOOKS[judgement.verdict]
         axes.plot([low, high], [y, y], color=colour, lw=2, solid_capstyle="butt", zorder=3)
         axes.plot(scale * estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
-        text = f"{judgement.verdict}, n={judgement.n}"
+        text = judgement.verdict + ("" if claim.metric == PARAMETERS else f", n={judgement.n}")
         axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
     labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]
     axes.set_yticks(range(len(found)), labels, fontsize=7)

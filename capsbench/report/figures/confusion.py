@@ -7,8 +7,9 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 
+from capsbench.errors import counted
 from capsbench.report.answers import CLASSES, read_answers
-from capsbench.report.captions import conditions_in_words, counted, listing
+from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import HEADLINE
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, label

@@ -47,7 +47,7 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
         _panel(axes, of, frame[frame["condition"] == condition], variants, limits)
         if len(conditions) > 1:
             axes.set_title(condition)
-    panels[-1].set_xlabel(f"{shown.label}, {shown.unit}" if shown.unit else shown.label)
+    panels[-1].set_xlabel(shown.heading)
     handles = [
         Line2D([], [], color=MEAN, marker="o", ms=6, lw=2, label="mean, 95 % interval"),
         Line2D([], [], color=MUTED, marker="|", ms=8, lw=0, label="a seed"),

@@ -6,8 +6,9 @@ from collections import Counter
 
 import numpy as np
 
+from capsbench.errors import counted
 from capsbench.report.answers import Answers, read_answers
-from capsbench.report.captions import conditions_in_words, counted
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -55,10 +56,10 @@ def draw(results: Results, published: Published) -> Drawing:
         "each: the label → the most frequent wrong answer, and in how many runs the answer is wrong. "
         f"{counted(everywhere, 'test image')} {'is' if everywhere == 1 else 'are'} wrong in all "
         f"{counted(len(runs), 'run')}. "
-        + (f"{counted(missing, 'harder image')} is not among the pictures that evaluation stored. " if missing else "")
+        + (f"Not among the pictures that evaluation stored: {counted(missing, 'harder image')}. " if missing else "")
         + " ".join(conditions_in_words(results, TASK))
     )
-    return Drawing(figure, "The hardest test images", caption)
+    return Drawing(figure, "The hardest test images", caption, (TASK,))
 
 
 def _hardest_first(variants: list[list[Answers]]) -> list[int]:

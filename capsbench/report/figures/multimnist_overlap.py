@@ -29,7 +29,7 @@ def draw(results: Results, published: Published) -> Drawing:
     frame["overlap"] = (frame["overlap_low"] + frame["overlap_high"]) / 2
     found = set(frame["metric"])
     shown = [m for m in spec_for("multimnist", results).main if m.name in found and not m.name.startswith(COPY)]
-    metrics = {m.name: f"{m.label}, {m.unit}" if m.unit else m.label for m in shown[:PANELS]}
+    metrics = {m.name: m.heading for m in shown[:PANELS]}
     metrics = metrics or {name: name for name in sorted(found)[:PANELS]}
     variants = list(dict.fromkeys(frame["variant"]))
     columns_shown = min(len(metrics), 2)
@@ -66,4 +66,4 @@ def draw(results: Results, published: Published) -> Drawing:
     key(figure, looks(results), variants)
     words = ["By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."]
     words += [*conditions_in_words(results, "multimnist"), *pairs_drawn(results)]
-    return Drawing(figure, "Two digits, by how much they overlap", " ".join(words))
+    return Drawing(figure, "Two digits, by how much they overlap", " ".join(words), ("multimnist",))

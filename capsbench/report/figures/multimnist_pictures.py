@@ -28,7 +28,7 @@ ROWS = ["input", "digit 1", "digit 2", "decoded 1", "decoded 2"]
 
 def draw(results: Results, published: Published) -> Drawing:
     """Three blocks: pairs that were recognised, pairs that were not, and what the decoder draws for an absent class."""
-    runs = [run for run in scored(results, "multimnist", "test") if (run.folder / "test" / "segmentation.npz").exists()]
+    runs = scored(results, "multimnist", "test")
     found = None
     while runs and found is None:
         run = headline_run(runs)
@@ -54,7 +54,7 @@ def draw(results: Results, published: Published) -> Drawing:
         "are, and below it what the model said), on the right the decoder asked for a digit that is not there. "
         f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"
     )
-    return Drawing(figure, "Two overlapping digits taken apart", caption)
+    return Drawing(figure, "Two overlapping digits taken apart", caption, ("multimnist",))
 
 
 def _pairs(axes: Axes, found: Arrays, chosen: np.ndarray, title: str, columns: int, is_right: bool) -> None:

@@ -53,7 +53,8 @@ def draw(results: Results, published: Published) -> Drawing:
         "Change of the logits: mean over i, j and images of |b_ij - b_ij of the pass before|, as in the appendix of",
         "Sabour et al. 2017.",
     ]
-    return Drawing(figure, "Routing under the microscope", " ".join([*words, *caption_words(results, variants)]))
+    caption = " ".join([*words, *caption_words(results, variants)])
+    return Drawing(figure, "Routing under the microscope", caption, ("mnist",))
 
 
 def _read(results: Results, stem: str, columns: tuple[str, ...]) -> pd.DataFrame | None:

@@ -58,7 +58,6 @@ RC = {
     "legend.frameon": False,
     "hatch.linewidth": 0.7,
     "figure.dpi": 160,
-    "svg.hashsalt": "capsbench",
 }
 
 
@@ -68,7 +67,6 @@ class Look(NamedTuple):
     colour: str
     line: Line
     marker: str
-    hatch: str
 
 
 @contextmanager
@@ -91,13 +89,12 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
             COLOURS[i % len(COLOURS)],
             LINES[(i + i // len(COLOURS)) % len(LINES)],
             MARKERS[(i + i // len(MARKERS)) % len(MARKERS)],
-            HATCHES[i % len(HATCHES)],
         )
         for i, name in enumerate(names)
     }
 
 
-def canvas(width: float = WIDTH, height: float = 3.4) -> Figure:
+def canvas(width: float, height: float) -> Figure:
     """An empty figure of so many inches, without pyplot's global state."""
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -164,16 +161,13 @@ def key(
     figure: Figure,
     found: Mapping[str, Look],
     variants: list[str],
-    markers: bool = True,
     names: Mapping[str, str] | None = None,
 ) -> None:
     """The legend of the variants, by `names` if there are any, above the panels, with line and marker as drawn."""
     handles = [
-        Line2D(
-            [], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker if markers else None, ms=4.5
-        )
-        for v in variants
+        Line2D([], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker, ms=4.5) for v in variants
     ]
     labels = [label((names or {}).get(v, v)) for v in variants]
-    columns = max(1, min(len(variants), 3 if max(map(len, labels), default=0) > 18 else 4))
+    longest = max(map(len, labels), default=0)
+    columns = max(1, min(len(variants), 4 if longest <= 18 else 3 if longest <= 36 else 2))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=3.2)

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from capsbench.report.captions import conditions_in_words, counted, listing
+from capsbench.errors import counted
+from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks_of, tidy
 from capsbench.report.published import Published
@@ -62,10 +63,16 @@ def draw(results: Results, published: Published) -> Drawing:
     key(figure, found_looks, variants)
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
+    drawn = [run for task in curves for run in results.done(task)]
+    kinds = {(run.spec.get("loss"), run.spec.get("reconstruction") or "none") for run in drawn}
+    heights = (
+        "All rows have the same loss."
+        if len(kinds) == 1
+        else "Margin loss (with the weighted reconstruction term, if the variant has one) and cross entropy are "
+        "different measures: compare the shapes, not the heights, between rows with different losses."
+    )
     caption = (
-        "Training loss along training: thin lines are seeds, the thick line is their mean. Margin loss (with the "
-        "weighted reconstruction term, if the variant has one) and cross entropy are different measures: compare the "
-        f"shapes, not the heights, between CapsNet and CNN. {counts}. "
+        f"Training loss along training: thin lines are seeds, the thick line is their mean. {heights} {counts}. "
         f"Data: {results.plan.dataset.badge}. {' '.join(tasks)}"
     )
     return Drawing(figure, "Training curves", caption)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import textwrap
 
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from capsbench.report.captions import conditions_in_words, counted, span
+from capsbench.errors import counted
+from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.published import Published
 from capsbench.report.results import Results
-from capsbench.report.tables import long_table, spec_for
+from capsbench.report.tables import Metric, long_table, spec_for
 from capsbench.report.wide import left_out, without_runs
 
 TASK = "two_digit"
+PAPER = COLOURS[5]
 PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (28x56)"}
 
 
@@ -49,25 +54,57 @@ def draw(results: Results, published: Published) -> Drawing:
             axes.plot(seeds, [y] * len(seeds), "|", color=INK, ms=5, mew=1)
         axes.set_xlim(0, 100)
         axes.set_xticks([0, 50, 100])
-        axes.set_xlabel(f"{metric.label}, {metric.unit}".replace(" and ", "\nand ").replace(" alone ", "\nalone "))
+        axes.set_xlabel(metric.heading.replace(" and ", "\nand ").replace(" alone ", "\nalone "))
         tidy(axes, "x")
     most = {v: max((row.summary.n for row in rows if row.cell.variant == v), default=0) for v in variants}
     names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
     panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 30)) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
-    handles = [
+    handles: list[Artist] = [
         Patch(facecolor=COLOURS[k], hatch=HATCHES[k], edgecolor="white", label=PLACES.get(c, c))
         for k, c in enumerate(conditions)
     ]
+    marks = _claimed(results, panels, metrics, variants, conditions, height)
+    handles += [Line2D([], [], color=PAPER, marker=mark, ls="", ms=5, label=words) for mark, words in marks.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
-        *([f"Of {counted(len(empty), 'row')} there is no run yet."] if empty else []),
+        *(
+            ["Diamonds and triangles: what is claimed of a row, and more than what (table `claims` says by whom)."]
+            if marks
+            else []
+        ),
+        *([f"{counted(len(empty), 'row')} without a run yet."] if empty else []),
         _weights_in_words(results),
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
-    return Drawing(figure, "Trained on single digits, tested on two", " ".join(words))
+    return Drawing(figure, "Trained on single digits, tested on two", " ".join(words), ("two_digit",))
+
+
+def _claimed(
+    results: Results,
+    panels: np.ndarray,
+    metrics: list[Metric],
+    variants: list[str],
+    conditions: list[str],
+    height: float,
+) -> dict[str, str]:
+    """Mark what is claimed of a single row, where a bar of it stands; returns the marks used and what they mean."""
+    used = {}
+    for judgement in results.judged.judgements if results.judged else []:
+        claim = judgement.claim
+        if judgement.verdict == "not run" or claim.expected is None:
+            continue
+        sides = claim.sides()  # of one cell, since it expects a number
+        places = [k for k, metric in enumerate(metrics) if metric.name == claim.metric]
+        if sides[0].task == TASK and sides[0].variant in variants and claim.condition in conditions:
+            y = variants.index(sides[0].variant) + (conditions.index(claim.condition) + 0.5) * height - 0.4
+            mark, words = ("D", "claimed") if claim.kind == "value" else (">", "claimed: more than")
+            for k in places:
+                panels[k].plot(claim.expected, y, mark, color=PAPER, ms=5, mec="white", mew=0.6, zorder=4)
+                used[mark] = words
+    return dict(sorted(used.items(), reverse=True))
 
 
 def _weights_in_words(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""Figure: the accuracy on two digits along training on single ones, which swings between epochs."""
+"""Figure: the accuracy on two digits over the last epochs of training on single ones, which swings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ def draw(results: Results, published: Published) -> Drawing:
     spec = spec_for(TASK, results)
     condition = spec.conditions[0]
     metrics = {  # those measured along the training
-        f"{condition}.{metric.name}": f"{metric.label}, {metric.unit}"
-        for metric in spec.main
-        if not metric.name.startswith("final_")
+        f"{condition}.{metric.name}": metric.heading for metric in spec.main if not metric.name.startswith("final_")
     }
     curves: dict[str, list[pd.DataFrame]] = {}
     for run in results.done(TASK):
         curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
         if curve is not None and len(curve):
-            curves.setdefault(run.key.variant, []).append(curve.drop_duplicates("epoch", keep="last"))
+            curve = curve.drop_duplicates("epoch", keep="last")
+            curves.setdefault(run.key.variant, []).append(curve.assign(epoch=curve["epoch"] - curve["epoch"].max()))
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
     found_looks = looks_of(curves)  # few of a plan's many rows: their looks in the whole plan may be much alike
-    figure = canvas(WIDTH, 3.2 + 0.2 * -(-len(curves) // 3))
+    figure = canvas(WIDTH, 3.2 + 0.2 * -(-len(curves) // 2))
     for axes, (metric, words) in zip(
         figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0], metrics.items(), strict=True
     ):
@@ -44,15 +43,16 @@ def draw(results: Results, published: Published) -> Drawing:
             mean = 100 * pd.concat(found).groupby("epoch")[metric].mean()
             axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.set_xlabel("epoch")
+        axes.set_xlabel("epochs before the last")
         axes.set_ylim(0, 100)
         axes.set_ylabel(words)
         tidy(axes)
-    key(figure, found_looks, list(curves), names={v: f"{v}, n={len(found)}" for v, found in curves.items()})
+    names = {v: f"{results.plan.title(v)}, n={len(found)}" for v, found in curves.items()}
+    key(figure, found_looks, list(curves), names=names)
     sentences = [
         f"Condition {condition} after each of the last epochs of training on single digits.",
-        "Thin lines: seeds; thick lines: their means, of one seed that seed.",
+        "Thin lines: seeds; thick lines: their means (of a single seed, that seed).",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
-    return Drawing(figure, "Two digits along training on single ones", " ".join(sentences))
+    return Drawing(figure, "Two digits over the last epochs of training on single ones", " ".join(sentences), (TASK,))

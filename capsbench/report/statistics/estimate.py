@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -94,12 +95,12 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, sides: int = 2) -> int | None:
+def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, tails: int = 2) -> int | None:
     """How many seeds a cell give 80 % chance of a decision, if value and spread stay as they are.
 
     Args:
         rooms: how far the estimate lies from each bound that it must be told from: one, or both bounds of a margin.
-        alpha: the level of the test; sides: 1 or 2, how many tails it has.
+        alpha: the level of the test; tails: 1 or 2, how many it has.
 
     Returns:
         At least the seeds there are plus one. None if no number of seeds (up to MOST_SEEDS) is enough: the estimate
@@ -115,15 +116,13 @@ def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, si
         if variance == 0:
             return True
         found = [Part(share, seeds) for share, _ in parts]
-        reach = Estimate(0.0, math.sqrt(variance), freedom, tuple(found)).reach(alpha / sides)
+        reach = Estimate(0.0, math.sqrt(variance), freedom, tuple(found)).reach(alpha / tails)
         beyond = [(room - reach) / math.sqrt(variance) for room in rooms]
         # an estimate fails one bound or the other, never both: the chances of failing add up
         return 1 - sum(stats.t.sf(distance, freedom) for distance in beyond) >= POWER
 
-    low, high = now, MOST_SEEDS
-    if min(rooms) <= 0 or not decides(high):
+    if min(rooms) <= 0:
         return None
-    while high - low > 1:  # at `high` it is decided; at `low` it was not
-        middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
-    return high
+    counts = range(now + 1, MOST_SEEDS + 1)
+    first = bisect.bisect_left(counts, True, key=decides)  # more seeds decide what fewer do
+    return counts[first] if first < len(counts) else None

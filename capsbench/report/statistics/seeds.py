@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capsbench.report.statistics.estimate import CONFIDENCE, Estimate, Part, satterthwaite
+from capsbench.report.statistics.estimate import Estimate, Part, satterthwaite
 
 
 class Summary(NamedTuple):
@@ -26,7 +26,7 @@ class Summary(NamedTuple):
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
-def summarise(values: Sequence[float], confidence: float = CONFIDENCE) -> Summary:
+def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation (ddof 1) and Student's t interval of the mean of `values`, one value a run.
 
     Student's t is the interval that keeps its promise at 3 to 10 seeds; a percentile bootstrap does not. Values that
@@ -39,7 +39,7 @@ def summarise(values: Sequence[float], confidence: float = CONFIDENCE) -> Summar
     estimate = one_sample(values)
     if estimate is None:
         return Summary(len(array), float(array.mean()), 0.0 if len(array) > 1 else None, None, None)
-    return Summary(len(array), estimate.value, float(array.std(ddof=1)), *estimate.interval(confidence))
+    return Summary(len(array), estimate.value, float(array.std(ddof=1)), *estimate.interval())
 
 
 def one_sample(values: Sequence[float], against: float = 0.0) -> Estimate | None:

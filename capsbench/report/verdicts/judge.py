@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from capsbench.errors import counted
 from capsbench.plan.claims import PARAMETERS, Claim, Claims
-from capsbench.report.captions import counted
 from capsbench.report.results import Results
 from capsbench.report.statistics import (
     CONFIDENCE,
@@ -162,7 +162,7 @@ def _value(judgement: Judgement) -> None:
         judgement.verdict, judgement.why = "not reproduced", f"{ours} lies outside {said}"
     else:
         rooms = _rooms(estimate.value - claim.expected, claim.delta)
-        _undecided(judgement, f"{ours} reaches over a bound of {said}", rooms, ALPHA, sides=2)
+        _undecided(judgement, f"{ours} reaches over a bound of {said}", rooms, ALPHA, tails=2)
 
 
 def _direction(judgement: Judgement) -> None:
@@ -179,7 +179,7 @@ def _direction(judgement: Judgement) -> None:
         judgement.verdict = "reproduced" if right else "not reproduced"
         judgement.why = f"{ours} excludes 0 on the {'claimed' if right else 'other'} side"
     else:
-        _undecided(judgement, f"{ours} holds 0", (abs(estimate.value),), judgement.level, sides=2)
+        _undecided(judgement, f"{ours} holds 0", (abs(estimate.value),), judgement.level, tails=2)
 
 
 def _no_difference(judgement: Judgement) -> None:
@@ -219,10 +219,10 @@ def _rooms(off: float, delta: float) -> tuple[float, ...]:
     return (delta - off, delta + off) if abs(off) < delta else (abs(off) - delta,)
 
 
-def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: float, sides: int) -> None:
+def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: float, tails: int) -> None:
     assert judgement.estimate is not None  # rules are asked where there is one
     judgement.verdict = "undecided"
-    judgement.seeds_needed = seeds_to_decide(judgement.estimate, rooms, level, sides)
+    judgement.seeds_needed = seeds_to_decide(judgement.estimate, rooms, level, tails)
     judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
 
 
@@ -254,4 +254,7 @@ def _edited(results: Results, claims: Claims) -> str | None:
         f"{counted(unsaid, 'run')} of {len(digests)} trained without a record of the claims" if unsaid else "",
     ]
     found = "; ".join(word for word in words if word)
-    return f"{found[0].upper()}{found[1:]} (the claims' digest is {claims.digest[:10]} now)." if found else None
+    if not found:
+        return None
+    now = f"the claims' digest is {claims.digest[:10]} now; what was edited, and what was known by then"
+    return f"{found[0].upper()}{found[1:]} ({now}: docs/reproduction.md)."

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from capsbench.files import write_json
 from capsbench.plan.claims import Claim, Claims
 from capsbench.report.results import Results
 from capsbench.report.statistics import CONFIDENCE, Estimate, ThreeTrials
@@ -121,19 +119,15 @@ class Judged:
         found = Counter(judgement.verdict for judgement in self.judgements)
         return {verdict: found[verdict] for verdict in VERDICTS}
 
-
-def write_claims(path: Path, judged: Judged, results: Results, drawn: Collection[str]) -> None:
-    """Write claims.json in one piece; `drawn` are the names of the figures that there are."""
-    write_json(
-        path,
-        {
+    def as_json(self, results: Results, drawn: Collection[str]) -> dict[str, Any]:
+        """claims.json; `drawn` are the names of the figures that there are."""
+        return {
             "schema": 1,
             "plan": results.plan.name,
             "budget": results.plan.budget,
-            "digest": judged.claims.digest,
-            "edited": judged.edited,
-            "families": judged.claims.families,
-            "counts": judged.counts(),
-            "claims": [judgement.as_json(results, drawn) for judgement in judged.judgements],
-        },
-    )
+            "digest": self.claims.digest,
+            "edited": self.edited,
+            "families": self.claims.families,
+            "counts": self.counts(),
+            "claims": [judgement.as_json(results, drawn) for judgement in self.judgements],
+        }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.files import whole_file, write_text
-from capsbench.report.captions import budget_words, counted, listing
-from capsbench.report.formats import to_latex, to_markdown
+from capsbench.errors import counted
+from capsbench.report.captions import budget_words, listing
+from capsbench.report.formats import write_table
 from capsbench.report.results import Results
 from capsbench.report.verdicts.judged import Judged, Judgement
 from capsbench.report.verdicts.words import claimed, ours, shown_value
@@ -20,20 +20,21 @@ CSV_COLUMNS = [
     "delta", "seeds_needed", "three_trials",
 ]  # fmt: skip
 COLUMNS = [
-    Column("claim", "text"), Column("verdict", "name"), Column("ours", "value"), Column("claimed", "paper"),
+    Column("claim and source", "text"), Column("verdict", "name"), Column("ours", "value"), Column("claimed", "paper"),
     Column("p (Holm)", "value"), Column("n", "count"), Column("why", "text"),
 ]  # fmt: skip
 
 
 def write_tables(folder: Path, judged: Judged, results: Results) -> list[Path]:
     """Write claims.csv, claims.md and claims.tex into `folder`; returns their paths."""
-    paths = [folder / f"claims.{ending}" for ending in ("csv", "md", "tex")]
-    tables = [_table(judged, results, family) for family in judged.claims.families]
-    with whole_file(paths[0]) as temporary:
-        csv_frame(judged, results).to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
-    write_text(paths[1], f"{headline(judged)}\n\n" + "\n".join(to_markdown(table) for table in tables))
-    write_text(paths[2], to_latex(*tables))
-    return paths
+    families = sorted(judged.claims.families, key=lambda family: not _is_judged(judged, family))
+    tables = [_table(judged, results, family) for family in families]
+    return write_table(folder, "claims", csv_frame(judged, results), *tables, above=f"{headline(judged)}\n\n")
+
+
+def _is_judged(judged: Judged, family: str) -> bool:
+    """Whether any claim of a family has a verdict: such families come first."""
+    return any(j.claim.family == family and j.verdict != "not run" for j in judged.judgements)
 
 
 def headline(judged: Judged) -> str:
@@ -62,7 +63,7 @@ def _table(judged: Judged, results: Results, family: str) -> WideTable:
     caption += [f"Data: {listing(data)}."] if data else []
     tasks = {side.task for judgement in found for side in judgement.sides}
     budget = budget_words(results, next(iter(tasks)) if len(tasks) == 1 else None)
-    caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut where a share of images ends."]
+    caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut at 0 and 100 %."]
     tested = sum(judgement.claim.kind != "value" for judgement in found)
     if any(judgement.p is not None for judgement in found):
         caption.append(f"Holm over the {counted(tested, 'claim')} of the family, run or not.")
@@ -72,8 +73,9 @@ def _table(judged: Judged, results: Results, family: str) -> WideTable:
 def _row(judgement: Judgement) -> WideRow:
     claim = judgement.claim
     p = judgement.p_holm
+    said = f"{claim.sentence} – {claim.source}"
     entries = [
-        Entry(claim.sentence, claim.sentence),
+        Entry(said, said),
         Entry(judgement.verdict, judgement.verdict),
         Entry(ours(judgement), shown_value(judgement)),
         Entry(claimed(judgement), claim.expected),
@@ -81,4 +83,4 @@ def _row(judgement: Judgement) -> WideRow:
         Entry(str(judgement.n), judgement.n),
         Entry(judgement.why, judgement.why),
     ]
-    return WideRow(claim.sentence, claim.condition or "", entries)
+    return WideRow(said, claim.condition or "", entries)
