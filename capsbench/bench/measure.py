@@ -22,7 +22,7 @@ class Contender:
     """Something that is done to a batch of images, again and again."""
 
     name: str
-    phase: str  # training or inference
+    phase: str  # training or inference; product or copy for the machine's own rates
     precision: str
     images: int  # a call
     call: Callable[[], None]

@@ -22,9 +22,10 @@ class PlainCapsNet(nn.Module):
     Parameters have the names and shapes of `capsbench.models.capsnet.CapsNet`'s, so that either loads the other's.
     """
 
-    def __init__(self, image_size: int = 28, iterations: int = 3) -> None:
+    ITERATIONS = 3
+
+    def __init__(self, image_size: int = 28) -> None:
         super().__init__()
-        self.image_size, self.iterations = image_size, iterations
         side = (image_size - 16 - 1) // 2 + 1  # 6 at 28x28
         self.conv1 = nn.Conv2d(1, 256, 9)
         self.primary = nn.Conv2d(256, 256, 9, stride=2)
@@ -41,10 +42,10 @@ class PlainCapsNet(nn.Module):
         u = u.view(len(u), 32, 8, -1).permute(0, 1, 3, 2).reshape(len(u), -1, 8)  # [B, 1152, 8]
         u_hat = torch.einsum("bid,ijde->bije", squash(u), self.digit_caps.weight)
         b = torch.zeros(*u_hat.shape[:3], device=u_hat.device)  # [B, 1152, 10]
-        for t in range(self.iterations):
+        for t in range(self.ITERATIONS):
             c = b.softmax(2)  # over the outputs
             v = squash((c.unsqueeze(3) * u_hat).sum(1))  # [B, 10, 16]
-            if t < self.iterations - 1:
+            if t < self.ITERATIONS - 1:
                 b = b + (u_hat * v.unsqueeze(1)).sum(3)
         return v
 
@@ -70,7 +71,7 @@ def squash(s: Tensor) -> Tensor:
 
 
 class PlainStep:
-    """A training step as such code writes it; it is called as `capsbench.training.step.Step` is."""
+    """A training step as such code writes it, on one batch again and again."""
 
     def __init__(self, model: PlainCapsNet, batch: Batch, tf32: bool = False) -> None:
         self.model, self.batch, self.tf32 = model, batch, tf32

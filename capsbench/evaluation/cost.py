@@ -36,7 +36,6 @@ Say = Callable[[str], None]
 class Measured:
     """One model at one image size, and what has been measured of it."""
 
-    cell: Cell  # the first of those that share it
     model: nn.Module
     step: Step
     batch: Batch
@@ -105,7 +104,7 @@ def _prepare(house: House, cell: Cell, batch: int, device: torch.device) -> Meas
     alone = images.expand(-1, digits, -1, -1).contiguous()
     given = Batch(images.to(device), labels.to(device), alone.to(device))
     step = Step(model, cell.spec, None, 0, "float32", 1e-3)  # type: ignore[arg-type]  # its stream is never asked
-    return Measured(cell, model, step, given)
+    return Measured(model, step, given)
 
 
 def _timed(one: Measured, device: torch.device) -> dict[str, float]:
@@ -175,7 +174,7 @@ def _row(cell: Cell, one: Measured, batch: int) -> dict[str, Any]:
     return {
         "task": cell.task,
         "variant": cell.folder_name,
-        "image": list(cell.options.IMAGE),
+        "image": list(one.batch.images.shape[2:]),
         "parameters": count_parameters(one.model),
         "flops": one.flops,
         "images_per_second": {phase: round(batch / medians[phase], 3) for phase in PHASES},

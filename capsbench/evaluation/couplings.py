@@ -17,11 +17,11 @@ def shares(couplings: Tensor) -> Tensor:
     """Couplings [B, I, J] as shares of each lower capsule, summing to 1 over j.
 
     Leaky couplings sum to less, sigmoids and a prior added after the softmax to anything; below zero counts as zero,
-    and a lower capsule that goes nowhere as spread evenly.
+    and a lower capsule that goes nowhere as spread evenly. What is not a number stays so.
     """
     c = couplings.double().clamp_min(0)  # [B, I, J]
     total = c.sum(2, keepdim=True)
-    return torch.where(total > 0, c / total, 1 / c.shape[2])
+    return torch.where(total == 0, 1 / c.shape[2], c / total)
 
 
 class CouplingStatistics:
@@ -45,7 +45,8 @@ class CouplingStatistics:
             self.counts = p.new_zeros(2, inputs, outputs, self.classes)  # with the labels, with the shuffled ones
         self.images += len(p)
         self.entropy_sum = self.entropy_sum + entropy(p, normalised=True).sum()
-        self.hard_sum = self.hard_sum + (p.amax(2) > HARD).double().mean(1).sum()
+        most = p.amax(2)  # [B, I]
+        self.hard_sum = self.hard_sum + torch.where(most.isnan(), most, most > HARD).mean(1).sum()
         self.within_sum = self.within_sum + p.std(1, correction=0).mean(1).sum()
         moved = p - self.origin
         self.sum += moved.sum(0)

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from capsbench.data.digits import first
 from capsbench.data.mnist import test_images
 from capsbench.data.testing import at_most
 from capsbench.evaluation.condition import Condition
@@ -28,9 +27,7 @@ def evaluate(trained: Trained) -> list[Condition]:
     The latter, for variants that route, on the first of them: as many as the plan's `routing_images`.
     """
     options = trained.cell.options
-    digits = trained.digits.test
-    if options.test_images is not None and options.test_images < len(digits.labels):
-        digits = first(digits, options.test_images)
+    digits = at_most(trained.digits.test, options.test_images)
     count = len(digits.labels)
     predictions = predict(trained.model, trained.cell.spec, lambda a, b: test_images(digits, a, b), count)
     labels = digits.labels.cpu()
@@ -58,7 +55,7 @@ def evaluate(trained: Trained) -> list[Condition]:
     }
     conditions = [Condition("test", count, metrics, arrays)]
     if "routing" in options.conditions(trained.cell.spec):
-        some = first(digits, min(count, options.routing_images))  # type: ignore[attr-defined]
+        some = at_most(digits, options.routing_images)  # type: ignore[attr-defined]
         conditions.append(routing_condition(trained.model, trained.cell.spec, some))
     return conditions
 

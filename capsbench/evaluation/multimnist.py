@@ -14,7 +14,7 @@ from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.evaluation.drawing import UNITS, draw_apart
 from capsbench.evaluation.overlap import by_overlap, mean_of
-from capsbench.evaluation.parts import Arrays, forget, in_parts
+from capsbench.evaluation.parts import Arrays, in_parts
 from capsbench.evaluation.pictures import has_decoder
 from capsbench.evaluation.run import Trained
 from capsbench.files import read_json
@@ -45,7 +45,6 @@ def evaluate(trained: Trained) -> list[Condition]:
         arrays["segmentation"] = pictures
     units = {"error": "%", "half_credit_error": "%"} | UNITS
     metrics = {name: (mean_of(value), units[name]) for name, value in values.items() if not value.isnan().all()}
-    forget(trained.folder)
     return [Condition("test", pairs.size, metrics, arrays, {"overlap": by_overlap(overlaps, values)})]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import time
 import zipfile
@@ -21,10 +20,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def in_parts(folder: Path, digest: str, count: int, answers: Callable[[int], Iterator[tuple[int, Arrays]]]) -> Arrays:
-    """The answers to `count` examples, each array joined along its first axis; `forget` removes what is stored.
+    """The answers to `count` examples, each array joined along its first axis.
 
     What there is of them is stored under checkpoint/ in a run's `folder` every minute (CAPSBENCH_CHECKPOINT_SECONDS),
-    and on SIGTERM or SIGINT. Where the machine stays the same, an evaluation that was stopped ends in the same bits.
+    and on SIGTERM or SIGINT; `forget` removes it, once metrics are written. Where the machine stays the same, an
+    evaluation that was stopped ends in the same bits.
 
     Args:
         digest: of this evaluation; what another one stored is not read.
@@ -63,10 +63,8 @@ def _joined(parts: list[Arrays]) -> Arrays:
 
 
 def _store(path: Path, arrays: Arrays) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    with whole_file(path) as temporary:
-        temporary.write_bytes(buffer.getvalue())
+    with whole_file(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 def _stored(place: Path) -> tuple[list[Arrays], int]:

@@ -114,10 +114,8 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
     assert ours < names
     assert {r["batch"] for r in result["rows"]} == {4}
     assert all(r["times_plain"] > 0 for r in result["rows"])
-    again = CliRunner().invoke(
-        app,
-        ["bench", str(path), "--task", "multimnist", "--variant", "multimnist-cnn", "--rounds", "2", "--threads", "1"],
-    )
+    other = "--task multimnist --variant multimnist-cnn --rounds 2 --device cpu --threads 1"
+    again = CliRunner().invoke(app, ["bench", str(path), *other.split()])
     assert again.exit_code == 0, again.output
     wrong = CliRunner().invoke(app, ["bench", str(path), "--variant", "capsnet-r9"])
     assert wrong.exit_code != 0

@@ -17,6 +17,7 @@ from capsbench.evaluation import multimnist
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.drawing import UNITS
 from capsbench.evaluation.multimnist import evaluate
+from capsbench.evaluation.parts import forget
 from capsbench.models.output import Output
 from capsbench.plan.tasks import MultimnistTask
 from capsbench.training import scoring
@@ -231,6 +232,8 @@ def test_an_evaluation_that_is_stopped_goes_on_and_ends_in_the_same_bits(tmp_pat
     last = Counting()
     same(of(last, tmp_path, test_images=40), whole)
     assert last.shown == 80 - 48
+    assert (tmp_path / "checkpoint").is_dir()  # until its metrics are written
+    forget(tmp_path)
     assert not (tmp_path / "checkpoint").exists()
 
 

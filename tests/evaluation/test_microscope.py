@@ -172,6 +172,10 @@ def broken(votes, iterations=3):
     """Overflows where it is told to make many passes."""
     routed = silent(votes)
     return routed if iterations < 50 else routed._replace(scores=routed.scores * float("nan"))
+def lost(votes, iterations=3):
+    """Gives couplings that are no numbers."""
+    routed = silent(votes)
+    return routed._replace(couplings=routed.couplings * float("nan"))
 '''
 
 
@@ -182,7 +186,7 @@ def test_routings_of_one_s_own_take_part(tmp_path: Path) -> None:
         spec = narrow("capsnet-r3-recon", routing=f"outside_routings:{name}")
         return looked_at(spec, count=10, folder=tmp_path)[1]
 
-    silent, telling, broken = look("silent"), look("telling"), look("broken")
+    silent, telling, broken, lost = look("silent"), look("telling"), look("broken"), look("lost")
     assert silent.metrics["coupling_entropy"][0] == pytest.approx(1)
     assert "logits" not in silent.frames
     assert len(silent.frames["iterations"]) == len(ITERATIONS)
@@ -191,6 +195,7 @@ def test_routings_of_one_s_own_take_part(tmp_path: Path) -> None:
     assert broken.metrics["error_r100"][0] == 100  # no answer is a wrong answer
     assert broken.metrics["flips_r100"][0] == 100
     assert broken.metrics["flips_r30"][0] == 0
+    assert {lost.metrics[name][0] for name in ("coupling_entropy", "hard_fraction", "coupling_spread")} == {None}
 
 
 def test_the_condition_belongs_to_mnist_and_to_what_routes() -> None:
