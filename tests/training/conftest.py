@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 PLAN = """
 name: tiny
 budget: reduced
@@ -46,6 +47,12 @@ class Tiny:
         process = self.start(results, *arguments, **environment)
         said, _ = process.communicate(timeout=300)
         return process.returncode, said
+
+    def signalled(self, results: str, at: int, name: str, *arguments: object, **environment: str) -> tuple[int, str]:
+        """As `run`, saving after every step but the last, and signalled just before it saves after step `at`."""
+        paths = os.pathsep.join([str(SIGNALS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        at_step = {"PYTHONPATH": paths, "SIGNAL_AT_STEP": f"{at} {name}", "CAPSBENCH_CHECKPOINT_SECONDS": "0"}
+        return self.run(results, *arguments, **at_step, **environment)
 
     def run_folder(self, results: str, variant: str = "capsnet-r3-recon", seed: int = 0) -> Path:
         return self.folder / results / "tiny-digits" / "runs" / "mnist" / variant / f"seed-{seed}"

@@ -23,16 +23,10 @@ GIB = 2**30
 
 
 def stopped(tiny, plan, **environment: str) -> Path:
-    """A run that was killed with two checkpoints; its folder."""
-    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **environment)
-    folder = tiny.run_folder("stopped")
-    wait_for(folder / "checkpoint" / "previous.safetensors", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    last = folder / "checkpoint" / "last.safetensors"
-    if not last.exists():  # killed between two renames
-        (folder / "checkpoint" / "next.safetensors").rename(last)
-    return folder
+    """A run that was killed with two checkpoints, after steps 15 and 16; its folder."""
+    code, said = tiny.signalled("stopped", 17, "SIGKILL", "train", plan, "--seed", 0, **environment)
+    assert code == -signal.SIGKILL, said
+    return tiny.run_folder("stopped")
 
 
 # ---- memory --------------------------------------------------------------------------------------------------------
@@ -161,13 +155,13 @@ def history_garbled(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_and_lost_rows_begin_again_aloud(tiny) -> None:
-    plan = tiny.plan(steps=150)
+    plan = tiny.plan(steps=30)
     tiny.run("straight", "train", plan, "--seed", 0)
     folder = stopped(tiny, plan)
     shutil.copytree(folder, tiny.folder / "as-it-was")
     for damage, then in (
-        (truncated, "going on after step"),
-        (emptied, "going on after step"),
+        (truncated, "going on after step 15 of 30"),
+        (emptied, "going on after step 15 of 30"),
         (history_lost, "beginning again at step 0"),
         (history_cut, "beginning again at step 0"),
         (history_garbled, "beginning again at step 0"),
@@ -199,17 +193,11 @@ def test_a_clock_that_jumps_while_it_trains_and_between_two_tries_changes_no_bit
     clock = tiny.folder / "clock"
     jumps = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
     jumps["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"  # that clock jumps on no machine
-    plan = tiny.plan(steps=300)
+    plan = tiny.plan(steps=30)
     tiny.run("straight", "train", plan, "--seed", 0)
     clock.write_text("+3y\n")
-    process = tiny.start("stopped", "train", plan, "--seed", 0, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **jumps)
-    folder = tiny.run_folder("stopped")
-    wait_for(folder / "checkpoint" / "last.safetensors", process)
-    clock.write_text("-5y\n")  # while it runs
-    (folder / "checkpoint" / "previous.safetensors").unlink(missing_ok=True)
-    wait_for(folder / "checkpoint" / "previous.safetensors", process)
-    process.kill()
-    process.wait()
+    folder = stopped(tiny, plan, CLOCK_AT_STEP=f"10 -5y {clock}", **jumps)
+    assert clock.read_text() == "-5y\n"  # it jumped while the run went on
     code, said = tiny.run("stopped", "train", plan, "--seed", 0)  # and forward again, to the machine's own time
     assert code == 0, said
     assert "going on after step" in said

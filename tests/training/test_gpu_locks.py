@@ -32,11 +32,12 @@ def two_mock_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("two_mock_gpus")
 def test_cells_spread_over_gpus_and_never_meet_on_one() -> None:
     held: list[tuple[int, float, float]] = []
+    met = threading.Barrier(2)  # two hold a GPU at once, or the test ends in words
 
     def cell() -> None:
         with device() as chosen:
             began = time.monotonic()
-            time.sleep(0.3)
+            met.wait(30)
             held.append((chosen.index, began, time.monotonic()))
 
     cells = [threading.Thread(target=cell) for _ in range(4)]
@@ -56,9 +57,13 @@ def test_the_gpu_of_a_killed_process_is_free() -> None:
     ready, write = os.pipe()
     child = os.fork()
     if child == 0:
-        with device("cuda:1"):
-            os.write(write, b"held")
-            signal.pause()
+        try:
+            with device("cuda:1"):
+                os.write(write, b"held")
+                signal.pause()
+        finally:
+            os._exit(1)  # never back into pytest
+    os.close(write)
     assert os.read(ready, 4) == b"held"
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

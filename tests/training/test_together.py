@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_run import bits, wait_for
+from test_run import bits
 
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
@@ -233,14 +233,11 @@ def test_seeds_that_disturb_each_other_train_one_after_another(tmp_path, digits,
 
 
 def test_killed_by_sigterm_as_a_process_and_gone_on_with(tiny) -> None:
-    plan = tiny.plan(steps=150)
+    plan = tiny.plan(steps=20)
     both = {"CAPSBENCH_SEEDS_AT_ONCE": "2"}
     assert tiny.run("straight", "train", plan)[0] == 0
-    process = tiny.start("stopped", "train", plan, CAPSBENCH_CHECKPOINT_SECONDS="0.05", **both)
-    wait_for(tiny.run_folder("stopped", seed=1) / "checkpoint" / "last.safetensors", process)
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 4
+    code, said = tiny.signalled("stopped", 10, "SIGTERM", "train", plan, **both)
+    assert code == 4
     assert "stopped by SIGTERM, saved after step" in said
     assert "Traceback" not in said
     code, said = tiny.run("stopped", "train", plan, **both)

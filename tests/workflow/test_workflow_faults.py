@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from places import Place, processes
 
-SLOW_ENOUGH = 600  # steps: some seconds of training, so that a kill falls into the middle
+SIGNALS = Path(__file__).resolve().parents[1] / "signals"
+STEPS = 40
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
@@ -93,7 +94,7 @@ def test_a_process_left_behind_is_waited_for(done) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, clone: Path) -> Place:
     """A plan that trains for some seconds, run from beginning to end."""
     place = Place(tmp_path_factory.mktemp("undisturbed"), clone)
-    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
     said = place.capsbench("run", "tiny.yaml")
     assert said.code == 0, said.text
     return place
@@ -102,17 +103,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, clone: Path) -> Place:
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["the group", "snakemake", "the trainer"])
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, whom: str) -> None:
-    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
-    run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
+    place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
     command = ["-m", "snakemake", "--snakefile", place.clone / "Snakefile", "--configfile", "tiny.yaml"]
-    process = place.start(*command, CAPSBENCH_CHECKPOINT_SECONDS="0.1")
-    wait_for(run / "checkpoint" / "last.safetensors", process)
+    process = place.start(*command, **at_step(place, 17, "SIGSTOP"))
+    trainer = halted(process)
     if whom == "the group":
         os.killpg(process.pid, signal.SIGKILL)
     elif whom == "snakemake":
         process.kill()
+        os.kill(trainer, signal.SIGCONT)  # left behind, it goes on to its end
     else:
-        (trainer,) = trainers(process.pid)
         os.kill(trainer, signal.SIGKILL)
     process.wait(timeout=300)
     assert process.returncode != 0
@@ -123,29 +123,25 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
     assert said.code == 0, said.text
     assert "cannot be locked" not in said.text
     if whom != "snakemake":  # that one leaves its trainer behind, which goes on to the end: the next one waits for it
-        assert "going on after step" in said.text
+        assert "going on after step 16 of 40" in said.text
     assert outcome(place) == outcome(undisturbed)
     assert place.would_run() == set()
 
 
 @pytest.mark.slow
 def test_a_trainer_stopped_by_a_time_limit_is_a_failed_job_and_its_retry_goes_on(place, undisturbed) -> None:
-    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
-    run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
-    process = place.start("-m", "capsbench", "run", "tiny.yaml", "--retries", 1, CAPSBENCH_CHECKPOINT_SECONDS="0.1")
-    wait_for(run / "checkpoint" / "last.safetensors", process)
-    (trainer,) = trainers(process.pid)
-    os.kill(trainer, signal.SIGTERM)
+    place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
+    process = place.start("-m", "capsbench", "run", "tiny.yaml", "--retries", 1, **at_step(place, 17, "SIGTERM"))
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
-    assert "stopped by SIGTERM, saved after step" in out + err
-    assert "going on after step" in out + err
+    assert "stopped by SIGTERM, saved after step 17 of 40" in out + err
+    assert "going on after step 17 of 40" in out + err
     assert outcome(place) == outcome(undisturbed)
 
 
 @pytest.mark.slow
 def test_of_two_at_once_one_works_and_the_other_says_so(place, undisturbed) -> None:
-    place.plan(steps=SLOW_ENOUGH, variants="[capsnet-r3-recon]")
+    place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
     processes = [place.start("-m", "capsbench", "run", "tiny.yaml") for _ in range(2)]
     answers = [process.communicate(timeout=400) for process in processes]
     assert sorted(process.returncode for process in processes) == [0, 4], answers
@@ -153,6 +149,23 @@ def test_of_two_at_once_one_works_and_the_other_says_so(place, undisturbed) -> N
         assert ("Another Snakemake is at work on" in out + err) == (process.returncode == 4)
         assert "Traceback" not in out + err
     assert outcome(place) == outcome(undisturbed)
+
+
+def at_step(place: Place, step: int, name: str) -> dict[str, str]:
+    """The environment in which a trainer signals itself just before it saves after a step."""
+    paths = os.pathsep.join([str(place.clone), str(SIGNALS)])
+    return {"PYTHONPATH": paths, "SIGNAL_AT_STEP": f"{step} {name}", "CAPSBENCH_CHECKPOINT_SECONDS": "0"}
+
+
+def halted(process: subprocess.Popen[str], seconds: float = 300) -> int:
+    """The trainer of a group, once it has stopped itself."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        for pid in trainers(process.pid):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                return pid
+        time.sleep(0.05)
+    raise AssertionError("no trainer stopped itself")
 
 
 def trainers(group: int) -> list[int]:

@@ -45,7 +45,7 @@ def live_and_die(place: Place, whom: str, since: str, seconds: float) -> tuple[s
         whom = "group"
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=120)
-    return process, whom
+    return process, whom if process.returncode != 0 else "nothing"  # it may have ended before the kill met it
 
 
 @pytest.mark.slow
@@ -81,7 +81,6 @@ def test_killed_twenty_times_at_random_moments_it_ends_in_the_same_bits(tmp_path
                 place = new_place(f"place-{len(lives)}")
             else:
                 killed[met] += 1
-                assert process.returncode != 0
         said = place.capsbench("run", "tiny.yaml")
     finally:
         for group in groups:

@@ -86,6 +86,7 @@ def test_the_smoke_plan_makes_every_table_and_figure(place, clone, data: str, ca
     house = House.load(plan)
     labels = {f"{cell.label}/seed-{seed}" for cell in house.cells for seed in cell.seeds}
     assert {path.parent.relative_to(runs).as_posix() for path in runs.rglob("manifest.json")} == labels
+    assert not list(runs.rglob("checkpoint"))  # of no training and of no evaluation, once they have ended
     for cell, conditions in ARRAYS.items():
         run = runs / cell / "seed-0"
         manifest = json.loads((run / "manifest.json").read_text())
