@@ -27,6 +27,12 @@ def folder(healthy: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mnist_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of MNIST and no other task, whose report is drawn in a fifth of the time. Read only."""
+    return toy.write_toy(tmp_path_factory.mktemp("mnist") / "toy", tasks={"mnist": toy.TASKS["mnist"]})
+
+
+@pytest.fixture(scope="session")
 def published() -> Published:
     return read_published(config_folder() / "published.yaml")
 

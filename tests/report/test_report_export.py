@@ -110,7 +110,8 @@ def test_the_same_results_give_the_same_bytes(spoiled: tuple[Path, Report], expo
         assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
 
 
-def test_tables_that_are_not_of_these_runs_are_said(folder: Path) -> None:
+def test_tables_that_are_not_of_these_runs_are_said(mnist_alone: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(mnist_alone, tmp_path / "toy"))
     build_report(folder)
     assert "not of these runs" not in CliRunner().invoke(app, ["export", str(folder)]).output
     path = toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json"

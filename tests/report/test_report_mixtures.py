@@ -18,6 +18,12 @@ from capsbench.report.collect import collect
 from capsbench.report.results import Problem, Results
 
 
+@pytest.fixture
+def folder(mnist_alone: Path, tmp_path: Path) -> Path:
+    """A copy of results of MNIST to spoil."""
+    return Path(shutil.copytree(mnist_alone, tmp_path / "toy"))
+
+
 def change(folder: Path, variant: str, seed: int, **changes: Any) -> None:
     """Replace keys inside a manifest's objects."""
     path = toy.run_folder(folder, "mnist", variant, seed) / "manifest.json"

@@ -17,6 +17,12 @@ from capsbench.report.figures import figures
 from capsbench.report.figures.style import house_style
 
 
+@pytest.fixture
+def folder(mnist_alone: Path, tmp_path: Path) -> Path:
+    """A copy of results of MNIST to spoil."""
+    return Path(shutil.copytree(mnist_alone, tmp_path / "toy"))
+
+
 def routing_folder(folder: Path, variant: str, seed: int) -> Path:
     return toy.run_folder(folder, "mnist", variant, seed) / "routing"
 

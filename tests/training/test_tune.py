@@ -16,9 +16,11 @@ from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
-from capsbench.plan import House
+from capsbench.pipeline import dataset_record
+from capsbench.plan import Cell, House
 from capsbench.plan.tuning import GRID
 from capsbench.training import tune
+from capsbench.training.run import Setting
 
 PLAN = """
 name: tuned
@@ -52,6 +54,17 @@ def tuned(house: House, task: str, variant: str) -> Path:
     tune_cells(Console(quiet=True), house, SOURCE, [cell], "cpu", 1, None)
     assert cell.tuned is not None
     return cell.tuned.path
+
+
+def judged_once(house: House, task: str, variant: str) -> Cell:
+    """The first trial of a row, trained and judged under one seed."""
+    trial = house.trials(house.cell(task, f"{variant}+tuned"))[0]
+    cpu = torch.device("cpu")
+    digits = digits_module.load_digits(SOURCE, cpu)
+    setting = Setting(house, trial, digits, dataset_record(SOURCE), cpu, 1, say=lambda _: None)
+    resolved = {"precision": "float32", "precision_timings": None}
+    tune.judge(setting, 1000, "digest", lambda *_: None, resolved)
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -118,8 +131,7 @@ def test_tuning_goes_on_where_it_stopped(house: House, monkeypatch: pytest.Monke
 
 
 def test_affnist_trials_never_look_at_test_digits(house: House) -> None:
-    trial = house.trials(house.cell("affnist", "capsnet-r3+tuned"))[0]
-    tuned(house, "affnist", "capsnet-r3")
+    trial = judged_once(house, "affnist", "capsnet-r3")
     assert not (house.run_folder(trial, 1000) / "curve.csv").exists()
 
 
@@ -167,7 +179,7 @@ def test_the_point_with_the_lowest_mean_over_seeds_is_chosen(house: House, monke
 def test_trials_are_judged_without_dropout(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(tune, "held_out_error", lambda model, *_: seen.append(model.training) or 1.0)
-    tuned(house, "mnist", "capsnet-r3")
+    judged_once(house, "mnist", "capsnet-r3")
     assert set(seen) == {False}
 
 
