@@ -13,8 +13,8 @@ from pathlib import Path
 class AtStep:
     """Python's import of the training loop, whose `save` then looks at the step first."""
 
-    def __init__(self, number: str | None, clock: str | None) -> None:
-        self.signal = number.split() if number else None
+    def __init__(self, number: str, clock: str | None) -> None:
+        self.signal: list[str] | None = number.split()
         self.clock = clock.split() if clock else None
 
     def find_spec(self, name, path=None, target=None):

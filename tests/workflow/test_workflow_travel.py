@@ -69,7 +69,7 @@ def test_work_stops_in_time_goes_on_and_gives_the_bits_that_snakemake_gives(plac
     assert "0 runs to do" in place.capsbench("work", "tiny.yaml").out
 
 
-def test_a_run_that_is_asked_for_alone_is_the_one_of_the_plan(place, finished) -> None:
+def test_a_run_that_is_asked_for_alone_is_the_one_of_the_plan(place) -> None:
     """Its manifest speaks of the plan's seeds, not of those asked for."""
     place.plan(seeds=[0, 1])
     said = place.capsbench("work", "tiny.yaml", "--variant", "cnn", "--seed", 1)

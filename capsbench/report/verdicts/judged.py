@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from capsbench.plan.claims import Claim, Claims
+from capsbench.report.claims_file import VERDICTS, Verdict
 from capsbench.report.results import Results
 from capsbench.report.statistics import CONFIDENCE, Estimate, ThreeTrials
 from capsbench.report.verdicts.sides import Side
 from capsbench.report.verdicts.words import claimed, ours, shown_value
 
-Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", "not run")
 FIGURES = {  # that show a task's numbers, besides figure `claims`
     "mnist": ["mnist_error"],
     "affnist": ["affnist_accuracy", "affnist_curves"],
