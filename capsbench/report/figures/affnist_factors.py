@@ -7,7 +7,7 @@ import pandas as pd
 
 from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, seeds_and_mean, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series, scored
 from capsbench.report.results import Results
@@ -22,7 +22,8 @@ def draw(results: Results, published: Published) -> Drawing:
         columns = {"factor": str, "value": float, "accuracy": float, "images": float}
         part = read_series(results, run, "converged/factors.csv", columns)
         if part is not None and len(part):
-            parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
+            part = part.assign(accuracy=100 * part["accuracy"], variant=run.key.variant, seed=run.key.seed)
+            parts.append(part)
     if not parts:
         raise NotDrawnError("no run of task affnist that was scored when converged has a factors.csv")
     frame = pd.concat(parts, ignore_index=True)
@@ -34,12 +35,8 @@ def draw(results: Results, published: Published) -> Drawing:
     panels = figure.subplots(lines, columns_shown, sharey=True, squeeze=False).flat
     for axes, factor in zip(panels, factors, strict=False):
         for variant in variants:
-            look = looks(results)[variant]
             of = frame[(frame["factor"] == factor) & (frame["variant"] == variant)]
-            for _, seed in of.groupby("seed"):
-                axes.plot(seed["value"], 100 * seed["accuracy"], color=look.colour, lw=0.6, alpha=0.4)
-            mean = 100 * of.groupby("value")["accuracy"].mean()
-            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+            seeds_and_mean(axes, looks(results)[variant], of, "value", "accuracy")
         unit = next((words for name, words in UNITS.items() if name in factor), "")
         axes.set_xlabel(f"{factor.replace('_', ' ')}, {unit}" if unit else factor)
         tidy(axes)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from capsbench.report.captions import conditions_in_words, pairs_drawn
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, seeds_and_mean, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import OVERLAP, read_series, scored
 from capsbench.report.results import Results
@@ -38,12 +38,8 @@ def draw(results: Results, published: Published) -> Drawing:
     panels = figure.subplots(lines, columns_shown, squeeze=False).flat
     for axes, (metric, label) in zip(panels, metrics.items(), strict=False):
         for variant in variants:
-            look = looks(results)[variant]
-            of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)].dropna(subset="value")
-            for _, seed in of.groupby("seed"):
-                axes.plot(seed["overlap"], seed["value"], color=look.colour, lw=0.6, alpha=0.4)
-            mean = of.groupby("overlap")["value"].mean()
-            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+            of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
+            seeds_and_mean(axes, looks(results)[variant], of, "overlap", "value")
         copied = frame[frame["metric"] == COPY + metric.removesuffix("_true")].groupby("overlap")["value"].mean()
         if len(copied):
             axes.plot(copied.index, copied, color=MUTED, linestyle=(0, (1, 1)), lw=1.2)

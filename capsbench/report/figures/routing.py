@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, number_axis, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, number_axis, seeds_and_mean, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -70,13 +70,9 @@ def _read(results: Results, stem: str, columns: tuple[str, ...]) -> pd.DataFrame
 def _lines(axes: Axes, results: Results, frame: pd.DataFrame, x: str, y: str) -> None:
     """One variant: its seeds thin, their mean thick, the trained number of passes ringed."""
     look = looks(results)[str(frame["variant"].iloc[0])]
-    frame = frame.dropna(subset=y)
-    for _, seed in frame.groupby("seed"):
-        axes.plot(seed[x], seed[y], color=look.colour, lw=0.6, alpha=0.4)
-    mean = frame.groupby(x)[y].mean()
-    axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4)
+    seeds_and_mean(axes, look, frame, x, y)
     if "trained" in frame:
-        trained = frame[frame["trained"] == 1].groupby(x)[y].mean()
+        trained = frame[(frame["trained"] == 1) & frame[y].notna()].groupby(x)[y].mean()
         axes.plot(trained.index, trained, "o", color=look.colour, mfc="none", ms=9, mew=1.1)
 
 
@@ -89,12 +85,8 @@ def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variant
         return
     logits = logits.assign(change=logits["change"].where(logits["change"] > 0))  # settled to the last bit: no logarithm
     for variant in variants:
-        of = logits[logits["variant"] == variant].dropna(subset="change")
-        look = looks(results)[variant]
-        for _, seed in of.groupby("seed"):
-            axes.plot(seed["iteration"], seed["change"], color=look.colour, lw=0.6, alpha=0.4)
-        mean = of.groupby("iteration")["change"].mean()
-        axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, lw=1.7)
+        of = logits[logits["variant"] == variant]
+        seeds_and_mean(axes, looks(results)[variant], of, "iteration", "change", marked=False)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -106,6 +107,20 @@ def tidy(axes: Axes, grid: str = "both") -> None:
     axes.grid(True, axis=grid)  # type: ignore[arg-type]
     sns.despine(ax=axes)
     axes.tick_params(which="both", length=0)
+
+
+def seeds_and_mean(axes: Axes, look: Look, frame: pd.DataFrame, x: str, y: str, marked: bool = True) -> None:
+    """One variant's `y` along `x`: each seed a thin line, their mean a thick one, with marks or without.
+
+    Args:
+        frame: a row for each seed and x, with the columns `seed`, `x` and `y`; rows without a y are left out.
+    """
+    frame = frame.dropna(subset=y)
+    for _, one in frame.groupby("seed"):
+        axes.plot(one[x], one[y], color=look.colour, lw=0.6, alpha=0.4)
+    mean = frame.groupby(x)[y].mean()
+    marker = look.marker if marked else None
+    axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=marker, lw=1.7, ms=4.5)
 
 
 def log_scale(axes: Axes) -> None:

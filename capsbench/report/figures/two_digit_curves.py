@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks_of, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks_of, seeds_and_mean, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -27,7 +27,8 @@ def draw(results: Results, published: Published) -> Drawing:
     for run in results.done(TASK):
         curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
         if curve is not None and len(curve):
-            curve = curve.drop_duplicates("epoch", keep="last")
+            curve = curve.drop_duplicates("epoch", keep="last").assign(seed=run.key.seed)
+            curve[[*metrics]] *= 100
             curves.setdefault(run.key.variant, []).append(curve.assign(epoch=curve["epoch"] - curve["epoch"].max()))
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
@@ -37,11 +38,7 @@ def draw(results: Results, published: Published) -> Drawing:
         figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0], metrics.items(), strict=True
     ):
         for variant, found in curves.items():
-            look = found_looks[variant]
-            for curve in found:
-                axes.plot(curve["epoch"], 100 * curve[metric], color=look.colour, lw=0.6, alpha=0.4)
-            mean = 100 * pd.concat(found).groupby("epoch")[metric].mean()
-            axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, lw=1.7, ms=4.5)
+            seeds_and_mean(axes, found_looks[variant], pd.concat(found), "epoch", metric)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("epochs before the last")
         axes.set_ylim(0, 100)
