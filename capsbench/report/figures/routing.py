@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, number_axis, seeds_and_mean, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, number_axis, seeds_and_mean, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
@@ -87,9 +87,7 @@ def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variant
     for variant in variants:
         of = logits[logits["variant"] == variant]
         seeds_and_mean(axes, looks(results)[variant], of, "iteration", "change", marked=False)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    log_scale(axes)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     tidy(axes)
 
