@@ -40,6 +40,7 @@ class TableSpec:
     task: str
     title: str  # {badge} is what the plan calls its data
     conditions: tuple[str, ...]
+    shown: str  # the condition of figures with one number a run, which every finished run has
     main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
 
 
@@ -55,18 +56,21 @@ SPECS = {
             "mnist",
             "Test error on {badge}, last epoch",
             ("test",),
+            "test",
             (Metric("error", "error", "%", better="less"),),
         ),
         TableSpec(
             "affnist",
             "Accuracy under affine transforms that training never showed",
             ("matched", "converged"),
+            "converged",
             (Metric("accuracy", "accuracy", "%", better="greater"),),
         ),
         TableSpec(
             "multimnist",
             "Two overlapping digits: classification and segmentation",
             ("test",),
+            "test",
             (
                 Metric("error", "error", "%", better="less"),
                 Metric("half_credit_error", "half-credit error", "%", better="less"),
@@ -80,6 +84,7 @@ SPECS = {
             "two_digit",
             "Trained on single digits, tested on two",
             ("56x28", "28x56"),
+            "56x28",
             (
                 Metric("top2_accuracy", "top-2 accuracy", "%", better="greater"),
                 Metric("final_top2_accuracy", "top-2, final weights", "%", better="greater"),
@@ -98,7 +103,8 @@ def spec_for(task: str, results: Results) -> TableSpec:
     frame = results.frame[results.frame["task"] == task]
     first = frame.drop_duplicates("metric").head(4)
     main = tuple(Metric(str(row.metric), str(row.metric), str(row.unit)) for row in first.itertuples())
-    return TableSpec(task, task, tuple(str(c) for c in frame["condition"].unique()), main)
+    conditions = tuple(str(c) for c in frame["condition"].unique())
+    return TableSpec(task, task, conditions, conditions[0] if conditions else "", main)
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,14 @@ def draw(results: Results, published: Published) -> Drawing:
 
 
 def _scored(results: Results, published: Published, task: str, cost: Cost) -> list[tuple[Row, CostRow]]:
-    """The rows of a task's first metric under its last condition, with the variant's cost."""
+    """The rows of a task's first metric under the condition that figures show, with the variant's cost."""
     costs = {row.variant: row for row in cost.rows if row.task == task}
-    main = spec_for(task, results).main
-    if not main:
+    spec = spec_for(task, results)
+    if not spec.main:
         return []
-    rows = [r for r in long_table(results, task, published) if r.cell.metric == main[0].name and r.summary.n]
-    last = rows[-1].cell.condition if rows else ""
-    return [(r, costs[r.cell.variant]) for r in rows if r.cell.condition == last and r.cell.variant in costs]
+    shown = (spec.main[0].name, spec.shown)
+    rows = [r for r in long_table(results, task, published) if (r.cell.metric, r.cell.condition) == shown]
+    return [(r, costs[r.cell.variant]) for r in rows if r.summary.n and r.cell.variant in costs]
 
 
 def _point(axes: Axes, results: Results, row: Row, x: float) -> None:

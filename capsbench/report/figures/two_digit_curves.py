@@ -19,7 +19,7 @@ TASK = "two_digit"
 def draw(results: Results, published: Published) -> Drawing:
     """One panel a metric, for the source's condition; each seed a thin line, the mean over seeds a thick one."""
     spec = spec_for(TASK, results)
-    condition = spec.conditions[0]
+    condition = spec.shown
     metrics = {  # those measured along the training
         f"{condition}.{metric.name}": metric.heading for metric in spec.main if not metric.name.startswith("final_")
     }
