@@ -40,6 +40,27 @@ def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
         assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
+def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path, published: Published) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": toy.TASKS["mnist"]})
+    for path in (folder / "runs" / "mnist").iterdir():
+        if path.name != "capsnet-r3-recon":
+            shutil.rmtree(path)
+    results = collect(folder)
+    error = draw("mnist_error", results, published)
+    assert [text.get_text() for text in error.figure.legends[0].get_texts()] == ["mean", "a seed", "the paper's value"]
+    assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["capsnet-r3-recon"]
+    assert error.caption.startswith(
+        "Dot: the mean over seeds; strokes: single seeds, of which one alone has no interval."
+    )
+    assert f"{len(toy.TASKS['mnist']) - 1} rows without a run yet." in error.caption
+    hardest = draw("hardest", results, published)
+    assert "that the one run, of CapsNet r=3, reconstruction, gets wrong" in hardest.caption
+    written = [text.get_text() for text in hardest.figure.findobj(mpl.text.Text) if "→" in text.get_text()]
+    assert written
+    assert not any("/" in words for words in written)
+    assert "All rows have the same loss." in draw("training_curves", results, published).caption
+
+
 def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path, published: Published) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
     toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})

@@ -7,6 +7,9 @@ from pathlib import Path
 from judging import claim, measure, one, results_of
 
 from capsbench.report.statistics import difference, exact, one_sample, paired, summarise
+from capsbench.report.verdicts.words import ours
+
+SHORT = {"mnist/capsnet-r3-recon": [{"words": "100 steps of 300", "kind": "budget"}]}
 
 
 def test_seeds_that_agree_are_no_certainty() -> None:
@@ -32,11 +35,24 @@ def test_seeds_that_agree_leave_a_claim_undecided(tmp_path: Path) -> None:
         measure(folder, "mnist", "capsnet-r3-recon", seed, "test", error=9.0)
     judgement = one(folder, claim("value"))
     assert judgement.verdict == "undecided"
-    assert judgement.why == "The seeds agree to the last digit, which is no spread to judge by: more seeds are needed."
+    assert judgement.why == "The seeds agree to the last digit, which is no spread to judge by (more seeds are needed)."
+    assert ours(judgement) == "9 % (no interval)"
 
 
-def test_one_run_has_the_number_of_parameters(tmp_path: Path) -> None:
-    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=1)
+def test_one_seed_is_shown_with_what_its_training_had_less_and_decides_nothing(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=1, reduced=SHORT)
+    measure(folder, "mnist", "capsnet-r3-recon", 0, "test", error=0.27)
+    judgement = one(folder, claim("value"))
+    assert judgement.verdict == "undecided"
+    assert judgement.why == (
+        "One seed has no spread to judge by (every cell needs at least 2 seeds, and should have 5), "
+        "under the budget short (100 steps of 300)."
+    )
+    assert ours(judgement) == "0.27 % (no interval)"
+
+
+def test_one_run_has_the_number_of_parameters_however_long_it_trained(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=1, reduced=SHORT)
     said = claim("value", metric="parameters", condition=None, expected=120_000, delta=5_000)
     judgement = one(folder, said)
     assert judgement.verdict == "reproduced"

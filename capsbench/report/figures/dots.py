@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, is_comparable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import Row, long_table, spec_for
-from capsbench.report.wide import left_out, paper_words, with_interval
+from capsbench.report.wide import left_out, paper_words, with_interval, without_runs
 
 MEAN, PAPER = COLOURS[0], COLOURS[5]
 
@@ -28,11 +29,10 @@ class Limits(NamedTuple):
 
 def interval_figure(results: Results, published: Published, task: str, metric: str, title: str) -> Drawing:
     """Draw one metric of a task. Raises NotDrawnError if no run of the task has it."""
-    rows = (
-        [row for row in long_table(results, task, published) if row.cell.metric == metric]
-        if task in results.plan.tasks
-        else []
-    )
+    planned = task in results.plan.tasks
+    empty = without_runs(results, task) if planned else []
+    rows = [row for row in (long_table(results, task, published) if planned else []) if row.cell.metric == metric]
+    rows = [row for row in rows if row.cell.variant not in empty]
     conditions = list(dict.fromkeys(row.cell.condition for row in rows))
     if not any(row.summary.n for row in rows):
         raise NotDrawnError(f"no finished run of task {task} has the metric {metric}")
@@ -48,17 +48,22 @@ def interval_figure(results: Results, published: Published, task: str, metric: s
         if len(conditions) > 1:
             axes.set_title(condition)
     panels[-1].set_xlabel(shown.heading)
+    spread = any(row.summary.low is not None for row in rows)
     handles = [
-        Line2D([], [], color=MEAN, marker="o", ms=6, lw=2, label="mean, 95 % interval"),
+        Line2D([], [], color=MEAN, marker="o", ms=6, lw=2 * spread, label="mean, 95 % interval" if spread else "mean"),
         Line2D([], [], color=MUTED, marker="|", ms=8, lw=0, label="a seed"),
         Line2D([], [], color=PAPER, marker="D", ms=5.5, mfc="white", mew=1.4, lw=0, label="the paper's value"),
     ]
     with_paper = any(row.paper is not None for row in rows)
     figure.legend(handles=handles[: 3 if with_paper else 2], loc="outside upper left", ncols=3, fontsize=8.5)
     words = [
-        "Dot and bar: mean over seeds and Student's t 95 % interval; strokes: single seeds;",
-        "an arrow: the interval goes on beyond the panel.",
+        "Dot and bar: mean over seeds and Student's t 95 % interval; strokes: single seeds; "
+        "an arrow: the interval goes on beyond the panel."
+        if spread
+        else "Dot: the mean over seeds; strokes: single seeds, of which one alone has no interval.",
     ]
+    if empty:
+        words.append(f"{counted(len(empty), 'row')} without a run yet.")
     if with_paper:
         words.append("Diamond: the paper's value, its bar one standard deviation where the paper gives it.")
         if not is_comparable(results, task):

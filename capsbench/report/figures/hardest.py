@@ -48,6 +48,8 @@ def draw(results: Results, published: Published) -> Drawing:
         line = chosen[k * COLUMNS : (k + 1) * COLUMNS]
         words = [_words(i, labels, runs) for i in line]
         show(axes, grid(1, COLUMNS, {(0, 0): np.stack([pictures[i] for i in line])}), [], words, size=7)
+    if len(runs) == 1:
+        return Drawing(figure, "Test images that are wrong", _of_one_run(results, next(iter(answers)), order), (TASK,))
     everywhere = sum(all(a.predicted[i] != labels[i] for a in runs) for i in order)
     missing = sum(i not in pictures for i in order[: len(chosen)])
     caption = (
@@ -62,6 +64,15 @@ def draw(results: Results, published: Published) -> Drawing:
     return Drawing(figure, "The hardest test images", caption, (TASK,))
 
 
+def _of_one_run(results: Results, variant: str, order: list[int]) -> str:
+    """The caption where there is no second run to compare with."""
+    return (
+        f"The {counted(len(order), 'test digit')} that the one run, of {results.plan.title(variant)}, gets wrong (at "
+        f"most {LINES * COLUMNS} are shown), first the one whose true class is furthest behind. Above each: the label "
+        f"→ the answer. {' '.join(conditions_in_words(results, TASK))}"
+    )
+
+
 def _hardest_first(variants: list[list[Answers]]) -> list[int]:
     """The indices of images that some run gets wrong, by share of wrong answers, then by margin."""
     wrong = np.mean([np.mean([a.predicted != a.labels for a in of], axis=0) for of in variants], axis=0)  # [N]
@@ -71,7 +82,8 @@ def _hardest_first(variants: list[list[Answers]]) -> list[int]:
 
 
 def _words(index: int, labels: np.ndarray, runs: list[Answers]) -> str:
-    """`4→9\\n9/10`: label, the usual wrong answer, in how many runs."""
+    """`4→9\\n9/10`: label, the usual wrong answer, in how many runs if there are several."""
     said = Counter(int(a.predicted[index]) for a in runs if a.predicted[index] != labels[index])
     answer = max(sorted(said), key=lambda digit: said[digit])
-    return f"{labels[index]}→{answer}\n{said.total()}/{len(runs)}"
+    share = f"\n{said.total()}/{len(runs)}" if len(runs) > 1 else ""
+    return f"{labels[index]}→{answer}{share}"

@@ -12,7 +12,7 @@ from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks_of, tidy
 from capsbench.report.published import Published
 from capsbench.report.readers import read_series
-from capsbench.report.results import Results
+from capsbench.report.results import Results, Run
 
 POINTS = 400  # a line needs no more; the authors' budget writes thousands of rows
 
@@ -64,18 +64,25 @@ def draw(results: Results, published: Published) -> Drawing:
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
     drawn = [run for task in curves for run in results.done(task)]
-    kinds = {(run.spec.get("loss"), run.spec.get("reconstruction") or "none") for run in drawn}
-    heights = (
-        "All rows have the same loss."
-        if len(kinds) == 1
-        else "Margin loss (with the weighted reconstruction term, if the variant has one) and cross entropy are "
-        "different measures: compare the shapes, not the heights, between rows with different losses."
-    )
     caption = (
-        f"Training loss along training: thin lines are seeds, the thick line is their mean. {heights} {counts}. "
-        f"Data: {results.plan.dataset.badge}. {' '.join(tasks)}"
+        f"Training loss along training: thin lines are seeds, the thick line is their mean. {_heights(drawn)} "
+        f"{counts}. Data: {results.plan.dataset.badge}. {' '.join(tasks)}"
     )
     return Drawing(figure, "Training curves", caption)
+
+
+def _heights(runs: list[Run]) -> str:
+    """Whether heights can be compared."""
+    losses = {str(run.spec.get("loss")) for run in runs}
+    added = {str(run.spec.get("reconstruction") or "none") for run in runs}
+    if len(losses) == len(added) == 1:
+        return "All rows have the same loss."
+    different = []
+    if len(losses) > 1:
+        different.append(f"The losses are different measures ({listing(sorted(losses))})")
+    if len(added) > 1:
+        different.append("Not all rows add the same reconstruction term to their loss")
+    return f"{'. '.join(different)}: compare the shapes, not the heights, between rows whose losses differ."
 
 
 def _thin(loss: pd.Series) -> pd.Series:

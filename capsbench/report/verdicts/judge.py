@@ -43,6 +43,7 @@ def judge(results: Results, claims: Claims) -> Judged:
     for judgement in judgements:
         if judgement.estimate is not None:
             RULES[judgement.claim.kind](judgement)
+        if judgement.verdict != "not run":
             judgement.why += _caveats(results, judgement)
     return Judged(claims, judgements, _edited(results, claims))
 
@@ -64,9 +65,9 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
     if judgement.estimate is None:
         judgement.verdict = "undecided"
         judgement.why = (
-            f"{_too_few(claim)} has no spread: every cell needs at least 2 seeds, and should have 5."
+            f"{_too_few(claim)} has no spread to judge by (every cell needs at least 2 seeds, and should have 5)"
             if judgement.n < 2
-            else "The seeds agree to the last digit, which is no spread to judge by: more seeds are needed."
+            else "The seeds agree to the last digit, which is no spread to judge by (more seeds are needed)"
         )
         return judgement
     judgement.welch = difference(sides[0].values, sides[1].values) if claim.baseline else None
@@ -228,20 +229,21 @@ def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: 
 
 def _caveats(results: Results, judgement: Judgement) -> str:
     """What must be said beside a verdict, and the full stop."""
-    shorter = dict.fromkeys(
-        reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "training"
-    )
-    words = "" if judgement.claim.metric == PARAMETERS else few_seeds(judgement.n)  # a count is that of any seed
-    words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
-    named = dict.fromkeys(
-        reduced.words for side in judgement.sides for reduced in reductions(results, side) if reduced.kind == "budget"
-    )
-    words += f", under the budget {results.plan.budget} ({', '.join(named)})" if named else ""
+    words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
     home = judgement.claim.plan
     if home is not None and results.plan.name not in (home, f"{home}-digits"):
         words += f"; what counts is the verdict on the results of config/{home}.yaml"
     failed = sum(side.failed for side in judgement.sides)
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
+
+
+def _trained(results: Results, judgement: Judgement) -> str:
+    """On how many seeds an interval stands, and what the training had less of than the paper's."""
+    reduced = [found for side in judgement.sides for found in reductions(results, side)]
+    shorter, named = (dict.fromkeys(f.words for f in reduced if f.kind == kind) for kind in ("training", "budget"))
+    words = few_seeds(judgement.n) if judgement.estimate is not None else ""
+    words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
+    return words + (f", under the budget {results.plan.budget} ({', '.join(named)})" if named else "")
 
 
 def _edited(results: Results, claims: Claims) -> str | None:

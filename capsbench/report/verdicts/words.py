@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from capsbench.report.statistics.estimate import MOST_SEEDS
@@ -55,7 +56,8 @@ def needed(seeds: int | None) -> str:
 def ours(judgement: Judgement) -> str:
     """`-0.04 (-0.09 to 0.01) %`: a difference; of a claim about one cell that cell's mean."""
     if judgement.estimate is None:
-        return NOTHING
+        alone = shown_value(judgement)
+        return NOTHING if alone is None else f"{number(alone)} {judgement.sides[0].unit}".rstrip() + " (no interval)"
     constant = _constant(judgement)
     ends = possible(judgement, *judgement.estimate.interval())
     mean, low, high = (value + constant for value in (judgement.estimate.value, *ends))
@@ -67,7 +69,10 @@ def ours(judgement: Judgement) -> str:
 
 def shown_value(judgement: Judgement) -> float | None:
     """The number that `ours` begins with, by which a table sorts."""
-    return None if judgement.estimate is None else judgement.estimate.value + _constant(judgement)
+    if judgement.estimate is not None:
+        return judgement.estimate.value + _constant(judgement)
+    one_cell = judgement.verdict != "not run" and len(judgement.sides) == 1
+    return fmean(judgement.sides[0].values) if one_cell else None
 
 
 def _constant(judgement: Judgement) -> float:
