@@ -243,10 +243,18 @@ def numbers_digest(folder: Path) -> str:
     total = hashlib.sha256()
     for pattern in ("*/*/*/manifest.json", "*/*/*/*/metrics.json"):
         for path in sorted((folder / "runs").glob(pattern)):
-            total.update(f"{path.relative_to(folder).as_posix()} {digest_of_file(path)}\n".encode())
+            total.update(f"{path.relative_to(folder).as_posix()} {_digest_if_readable(path)}\n".encode())
     if (folder / "cost.json").is_file():
-        total.update(f"cost.json {digest_of_file(folder / 'cost.json')}\n".encode())
+        total.update(f"cost.json {_digest_if_readable(folder / 'cost.json')}\n".encode())
     return total.hexdigest()
+
+
+def _digest_if_readable(path: Path) -> str:
+    """A file that cannot be read is left out of the report, which names it: no reason to draw none."""
+    try:
+        return digest_of_file(path)
+    except OSError:
+        return "unreadable"
 
 
 def _report_is_kept(folder: Path) -> bool:

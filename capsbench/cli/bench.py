@@ -10,7 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.cli.held import held_device
+from capsbench.cli.memory import says_what_to_lower
+from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
 
@@ -32,11 +34,8 @@ def run_bench(
 ) -> None:
     """Measure, print the table, write `json` and draw. Raises CapsbenchError for a device that is not there."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
-    import torch
-
     from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.run import bench
-    from capsbench.training.device import device as hold
     from capsbench.training.device import set_up
 
     if not cells:
@@ -52,17 +51,15 @@ def run_bench(
             write_json(json, so_far)
 
     set_up(threads)
-    with hold(device) as chosen:
+    images = batch or cells[0].training.batch
+    with (
+        held_device(console, device) as chosen,
+        says_what_to_lower(f"bench at batch {images}", "say a smaller --batch"),
+    ):
         rounds = rounds or ROUNDS[chosen.type]
-        try:
-            result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
-            if largest is not None:
-                images = batch or cells[0].training.batch
-                result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
-        except torch.OutOfMemoryError:
-            raise ResourceError(
-                f"Out of memory on {chosen} at batch {batch or cells[0].training.batch}; say a smaller --batch."
-            ) from None
+        result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
+        if largest is not None:
+            result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
     console.print(bench_table(result))
     if json is not None:
         write_json(json, result)
@@ -77,7 +74,11 @@ def run_bench(
 def bench_table(result: dict[str, Any]) -> Table:
     """The rows of a result, one a contender."""
     machine = result["machine"]
-    where = machine["gpu"] if result["device"] == "cuda" else f"{machine['processor']}, {result['threads']} threads"
+    where = (
+        machine["gpu"]
+        if result["device"] == "cuda"
+        else f"{machine['processor']}, {counted(result['threads'], 'thread')}"
+    )
     rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in result["product_flops_per_second"].items())
     table = Table(
         Column("", no_wrap=True),

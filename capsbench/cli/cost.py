@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.held import held_device
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
 from capsbench.pipeline import sole, writable
 from capsbench.plan import House
@@ -45,7 +45,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
             else:
                 found = measure_cost(house, chosen, threads, console.print)
                 write_json(house.folder / "cost.json", found)
-                said = f"{len(found['rows'])} variants measured on {found['device']}"
+                said = f"{counted(len(found['rows']), 'variant')} measured on {found['device']}"
                 console.print(f"{house.folder / 'cost.json'}: {said}")
     if done:
         write_json(done, {"digest": digest})

@@ -30,7 +30,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
     sides = [collect(results_folder(console, where)) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
         left = f", {counted(len(side.problems), 'problem')}, named below" if side.problems else ""
-        console.print(f"{name}: {side.folder} ({side.plan.name}, {len(side.runs)} runs{left})", markup=False)
+        console.print(f"{name}: {side.folder} ({side.plan.name}, {counted(len(side.runs), 'run')}{left})", markup=False)
     found = compare(sides[0], sides[1], every_metric)
     for change in found.changes:
         if change.found != "identical":

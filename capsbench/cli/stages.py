@@ -15,7 +15,7 @@ from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routing
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, finished, numbers_digest, sole, writable
@@ -206,23 +206,33 @@ def evaluate_cells(
     threads: int,
     done: Path | None,
 ) -> None:
-    """Evaluate what is trained and not yet evaluated of `cells`; then say so in `done`."""
+    """Evaluate what is trained and not yet evaluated of `cells`; then say so in `done`.
+
+    Runs that are not trained are left out, said aloud.
+
+    Raises CapsbenchError where none is trained, and where one is not and `done` would promise them all.
+    """
     dataset = dataset_record(source)
-    waiting, said = [], []
+    trained, untrained = [], []
     _refuse_untuned(house, cells)
     for cell in cells:
         for seed in cell.seeds:
             manifest = finished(house, cell, seed, dataset["digest"])
             if manifest is None:
-                raise CapsbenchError(
-                    f"{cell.label} seed {seed} is not trained with this plan, source and data; "
-                    f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
-                )
-            waiting.append((cell, seed, manifest))
-            said.append({**manifest["run"], "status": manifest["status"]})
-    _evaluate_missing(console, house, source, waiting, device, threads)
+                untrained.append((cell, seed))
+            else:
+                trained.append((cell, seed, manifest))
+    if untrained and (done or not trained):
+        cell, seed = untrained[0]
+        raise CapsbenchError(
+            f"{cell.label} seed {seed} is not trained with this plan, source and data; "
+            f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
+        )
+    if untrained:
+        console.print(f"left out: {counted(len(untrained), 'run')} not trained with this plan, source and data")
+    _evaluate_missing(console, house, source, trained, device, threads)
     if done:
-        write_json(done, said)
+        write_json(done, [{**manifest["run"], "status": manifest["status"]} for _, _, manifest in trained])
 
 
 def _evaluate_missing(

@@ -15,7 +15,7 @@ from rich.console import Console
 from capsbench.cli.held import held_device
 from capsbench.cli.progress import show_progress
 from capsbench.data.source import DataSource, find_source
-from capsbench.errors import CapsbenchError, PlanError, ResourceError, nearest
+from capsbench.errors import CapsbenchError, PlanError, ResourceError, counted, nearest
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.report.contract import Manifest, RunKey, UnreadableFileError, read, read_plan
@@ -42,7 +42,7 @@ def choose(console: Console, folder: Path, run: str | None, at_random: bool, dra
         raise CapsbenchError(f"{folder} has no trained run; run its plan first.")
     seed = secrets.randbelow(2**32) if draw is None else draw
     key = random.Random(seed).choice(trained)
-    console.print(f"drawn from {len(trained)} trained runs with --draw {seed}: {key}")
+    console.print(f"drawn from {counted(len(trained), 'trained run')} with --draw {seed}: {key}")
     return key
 
 

@@ -16,7 +16,7 @@ from capsbench.report.formats import ENDINGS, to_terminal, write_table
 from capsbench.report.html import write_html
 from capsbench.report.published import read_published
 from capsbench.report.results import Problem
-from capsbench.report.tables import csv_frame, long_table
+from capsbench.report.tables import SPECS, csv_frame, long_table
 from capsbench.report.verdicts import judge
 from capsbench.report.verdicts.tables import write_tables as write_claims_tables
 from capsbench.report.wide import wide_table
@@ -55,7 +55,8 @@ def build_report(results: Path) -> Report:
         tables += write_table(folder, task, csv_frame(rows), table)
     for extra in extras:
         tables += write_table(folder, extra.name, extra.frame, extra.table)
-    for name in EXTRAS.keys() - {extra.name for extra in extras}:  # of an earlier report, with nothing to show any more
+    written = {*found.plan.tasks, *(extra.name for extra in extras)}
+    for name in {*SPECS, *EXTRAS} - written:  # of an earlier report, with nothing to show any more
         for ending in ENDINGS:
             (folder / f"{name}.{ending}").unlink(missing_ok=True)
     tables += write_claims_tables(folder, found.judged, found)

@@ -49,7 +49,8 @@ def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
     """Hold B against A, cell by cell: the metrics of the readable tables, or every metric.
 
     Beyond noise is a Welch test over seeds with p under 0.05 after Holm over all that was tested. Identical are the
-    same seeds with the same values. Where a side has fewer than two seeds, nothing is tested.
+    same seeds with the same values. Where a side has fewer than two seeds, or the seeds of
+    both agree, nothing is tested.
     """
     values = [_values(results, every_metric) for results in (a, b)]
     keys = list(dict.fromkeys([*values[0], *values[1]]))
@@ -99,7 +100,7 @@ def _change(key: Key, a: _Cell | None, b: _Cell | None) -> Change:
     estimate = difference(list(b.values.values()), list(a.values.values()))
     moved = (second.mean or 0.0) - (first.mean or 0.0)
     if estimate is None:
-        why = "" if min(first.n, second.n) < 2 else "those of a side agree, which is no spread to judge by"
+        why = "" if min(first.n, second.n) < 2 else "the seeds of both sides agree, which is no spread to judge by"
         return Change(*key, unit, first, second, "too few seeds", why, moved)
     low, high = estimate.interval()
     return Change(*key, unit, first, second, "within noise", "", moved, low, high, estimate.p())

@@ -29,7 +29,8 @@ TYPES = {".md": "text/markdown", ".tex": "application/x-tex", ".csv": "text/csv"
 def write_crate(path: Path, results: Results, tables: list[Path]) -> None:
     """Write the zip: `tables` at its root, plan, report, tables, figures, and each counted run's manifest and metrics.
 
-    Weights, checkpoints and predictions stay: they are large, and manifests carry their digests. Foreign runs stay too.
+    Weights, checkpoints and predictions are left out: they are large, and manifests carry their digests. So are runs
+    that do not belong to the plan.
     """
     files = {table.name: table for table in tables} | _files(results)
     contents = {name: file.read_bytes() for name, file in sorted(files.items())}

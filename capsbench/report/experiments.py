@@ -50,7 +50,7 @@ class Experiment:
     metric: str
     badge: str
     budget: str
-    comparable: bool  # whether the paper's figure was measured under the same protocol
+    comparable: bool  # with the paper's figure: nothing is reduced, but for the budget
     ours: Bar | None
     baseline: Bar | None
     paper: float | None  # its place

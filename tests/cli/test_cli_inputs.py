@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from places import REPOSITORY, Place
+from rich.console import Console
 from tools import mnist_folder
+
+from capsbench.cli.stages import evaluate_cells, train_cells
+from capsbench.errors import CapsbenchError
+from capsbench.pipeline import open_house
 
 PLAN = """
 name: tiny
@@ -53,6 +59,20 @@ def test_a_later_cell_s_data_are_looked_at_before_the_first_cell_trains(place, t
     assert said.err.startswith(f"capsbench: tiny.yaml: {sentence}")
     assert said.err.count("\n") == 1
     assert not list(place.root.rglob("seed-0"))
+
+
+def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place, no_data, results, capsys) -> None:
+    house, source = open_house(place.plan(seeds=[0, 1], variants="[cnn]"))
+    cell = house.cells[0]
+    train_cells(Console(quiet=True), house, source, [replace(cell, seeds=(1,))], "cpu", 1, False, None)
+    promise = place.folder / "evaluated.json"
+    with pytest.raises(CapsbenchError, match=r"^mnist/cnn seed 0 is not trained with this plan"):
+        evaluate_cells(Console(quiet=True), house, source, house.cells, "cpu", 1, promise)
+    assert not promise.exists()
+    assert not list(results.rglob("metrics.json"))
+    evaluate_cells(Console(), house, source, house.cells, "cpu", 1, None)
+    assert "left out: 1 run not trained with this plan" in " ".join(capsys.readouterr().out.split())
+    assert [path.parent.parent.name for path in results.rglob("test/metrics.json")] == ["seed-1"]
 
 
 def test_a_cell_that_trains_alone_says_the_same(place) -> None:

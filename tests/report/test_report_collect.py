@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import toy
 
+from capsbench.pipeline import numbers_digest
 from capsbench.report.collect import collect
 from capsbench.report.contract import ResultsError
 from capsbench.report.results import COLUMNS, Results
@@ -236,3 +237,15 @@ def test_a_wrong_plan_is_one_sentence(folder: Path, change: dict[str, object], w
 def test_no_plan_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"plan.json is not there"):
         collect(tmp_path)
+
+
+def test_a_manifest_that_cannot_be_read_is_a_problem_and_no_obstacle(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    before = numbers_digest(folder)
+    manifest = toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json"
+    manifest.unlink()
+    manifest.mkdir()  # whoever runs the tests may be root, whom no permission stops
+    assert numbers_digest(folder) != before
+    results = collect(folder)
+    assert len(results.problems) == 1
+    assert values(results, "cnn") == [1]

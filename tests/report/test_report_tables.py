@@ -177,8 +177,13 @@ def test_substitute_digits_are_called_so(tmp_path: Path, published: Published) -
     assert "the data are UCI digits, not MNIST" in " ".join(table_caption(collect(folder), "mnist", published))
 
 
-def test_a_task_without_a_spec_gets_a_plain_table(tmp_path: Path, published: Published) -> None:
+def test_a_task_without_a_spec_gets_a_plain_table_and_one_that_left_the_plan_none(
+    tmp_path: Path, published: Published
+) -> None:
     folder = toy.write_toy(tmp_path / "new", tasks={"mnist": ["cnn"]})
+    left = folder / "tables" / "mnist.csv"
+    left.parent.mkdir()
+    left.write_text("of an earlier report")
     plan = json.loads((folder / "plan.json").read_text())
     runs = [run | {"task": "sweep", "config": toy.config_digest("sweep", "cnn", run["seed"])} for run in plan["runs"]]
     toy.change_json(folder / "plan.json", tasks={"sweep": ["cnn"]}, runs=runs)
@@ -191,6 +196,7 @@ def test_a_task_without_a_spec_gets_a_plain_table(tmp_path: Path, published: Pub
     table = wide_table(collect(folder), "sweep", published)
     assert [column.label for column in table.columns] == ["variant", "error, %", "correct, images", "n", "failed"]
     assert build_report(folder).problems == []
+    assert not left.exists()
 
 
 def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path, published: Published) -> None:
