@@ -10,11 +10,9 @@ from rich.console import Console
 from capsbench.cli.opening import open_plan
 from capsbench.errors import counted
 from capsbench.pipeline import writable
-from capsbench.plan import config_folder
 from capsbench.report.collect import collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
-from capsbench.report.published import read_published
 from capsbench.report.results import Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
 from capsbench.report.wide import decimals, with_interval
@@ -79,10 +77,9 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
 
 def _is_older(results: Results) -> bool:
     """Whether a table that lies there has other numbers than the runs that lie there."""
-    published = read_published(config_folder() / "published.yaml")
     for task in results.plan.tasks:
         stored = results.folder / "tables" / f"{task}.csv"
-        rows = long_table(results, task, published)
+        rows = long_table(results, task)
         if stored.is_file() and stored.read_text(encoding="utf-8") != csv_text(csv_frame(rows)):
             return True
     return False

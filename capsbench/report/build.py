@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capsbench.files import write_json
-from capsbench.plan import config_folder
 from capsbench.plan.claims import load_claims
 from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
@@ -14,7 +13,6 @@ from capsbench.report.extras import EXTRAS, extra_tables
 from capsbench.report.figures import DrawnFigure, draw_figures
 from capsbench.report.formats import ENDINGS, to_terminal, write_table
 from capsbench.report.html import write_html
-from capsbench.report.published import read_published
 from capsbench.report.results import Problem
 from capsbench.report.tables import SPECS, csv_frame, long_table
 from capsbench.report.verdicts import judge
@@ -42,16 +40,15 @@ def build_report(results: Path) -> Report:
         results: a plan's folder, with plan.json (docs/results-format.md).
 
     Raises:
-        ResultsError: plan.json or the published figures are missing or broken. PlanError: the claims are. Anything
+        ResultsError: plan.json or config/published.yaml is missing or broken. PlanError: the claims are. Anything
             wrong with a run is a problem in the Report instead.
     """
     found = collect(results)
-    figures_of_papers = read_published(config_folder() / "published.yaml")
     found.judged = judge(found, load_claims())
     folder, extras = results / "tables", extra_tables(found)
     tables = []
     for task in found.plan.tasks:
-        table, rows = wide_table(found, task, figures_of_papers), long_table(found, task, figures_of_papers)
+        table, rows = wide_table(found, task), long_table(found, task)
         tables += write_table(folder, task, csv_frame(rows), table)
     for extra in extras:
         tables += write_table(folder, extra.name, extra.frame, extra.table)
@@ -60,12 +57,12 @@ def build_report(results: Path) -> Report:
         for ending in ENDINGS:
             (folder / f"{name}.{ending}").unlink(missing_ok=True)
     tables += write_claims_tables(folder, found.judged, found)
-    figures, not_drawn = draw_figures(found, figures_of_papers, results / "figures")
+    figures, not_drawn = draw_figures(found, results / "figures")
     verdicts = results / "claims.json"
     said = found.judged.as_json(found, {figure.name for figure in figures})
     write_json(verdicts, said)
     html = results / "report.html"
-    write_html(html, found, figures_of_papers, figures, not_drawn, extras, ClaimsFile.model_validate(said))
+    write_html(html, found, figures, not_drawn, extras, ClaimsFile.model_validate(said))
     return Report(html, verdicts, tables, figures, not_drawn, found.problems, found.failed)
 
 
@@ -75,7 +72,6 @@ def format_tables_for_terminal(results: Path, width: int = 100) -> tuple[str, in
     Raises ResultsError as build_report does.
     """
     found = collect(results)
-    published = read_published(config_folder() / "published.yaml")
-    tables = [to_terminal(wide_table(found, task, published), width) for task in found.plan.tasks]
+    tables = [to_terminal(wide_table(found, task), width) for task in found.plan.tasks]
     tables += [to_terminal(extra.table, width) for extra in extra_tables(found)]
     return "\n".join(tables), found.failed

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from capsbench.errors import counted
-from capsbench.report.published import Published
 from capsbench.report.readers import OVERLAP, read_series
 from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
@@ -154,7 +153,7 @@ def pairs_drawn(results: Results) -> list[str]:
     return [f"How well digits are drawn (SSIM, IoU): on {span(counts)} pairs."] if counts else []
 
 
-def table_caption(results: Results, task: str, published: Published) -> list[str]:
+def table_caption(results: Results, task: str) -> list[str]:
     """The sentences under a task's table; the first is its title."""
     badge = results.plan.dataset.badge
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
@@ -165,14 +164,14 @@ def table_caption(results: Results, task: str, published: Published) -> list[str
     if mixed := results.count("mixed", task):
         words = counted(mixed, "mixture")
         sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")
-    if published.of(task):
+    if results.published.of(task):
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):
             why = listing(_why_not_comparable(results, task))
             sentences.append(f"It stands there for orientation, not for comparison: {why}.")
     sentences += results.plan.notes.get(task, [])
-    if task in published.notes:
-        sentences.append(published.notes[task].strip())
+    if task in results.published.notes:
+        sentences.append(results.published.notes[task].strip())
     return sentences
 
 

@@ -10,15 +10,18 @@ import pandas as pd
 
 from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
+from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
 
 def collect(folder: Path) -> Results:
     """Read plan.json and the runs in `folder`. Anything wrong with a run becomes a problem, and the run is left out.
 
-    Raises ResultsError if plan.json is missing or broken.
+    Raises ResultsError if plan.json or config/published.yaml is missing or broken.
     """
-    results = Results(folder, read_plan(folder), {}, pd.DataFrame(columns=COLUMNS), [])
+    plan = read_plan(folder)
+    published = load_published().on(plan.dataset.name)
+    results = Results(folder, plan, {}, pd.DataFrame(columns=COLUMNS), [], published)
     planned: dict[RunKey, str | None] = {}
     for entry in results.plan.runs:
         if entry.key in planned:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
 from capsbench.report.claims_file import Claim, ClaimsFile
-from capsbench.report.published import Cell, Published
+from capsbench.report.published import Cell
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary, summarise
 from capsbench.report.tables import Metric, spec_for
@@ -59,9 +59,9 @@ class Experiment:
     verdicts: list[tuple[str, str, str]]  # label, verdict, the claim's id
 
 
-def experiments(results: Results, published: Published, judged: ClaimsFile) -> list[Experiment]:
+def experiments(results: Results, judged: ClaimsFile) -> list[Experiment]:
     """One strip a task of the plan, under the task's first condition that capsules were scored under."""
-    return [_experiment(results, task, published, judged) for task in results.plan.tasks]
+    return [_experiment(results, task, judged) for task in results.plan.tasks]
 
 
 def is_baseline(results: Results, task: str, variant: str) -> bool:
@@ -70,7 +70,7 @@ def is_baseline(results: Results, task: str, variant: str) -> bool:
     return bool(runs) and not runs[0].has_capsules and not is_control(results, task, variant)
 
 
-def _experiment(results: Results, task: str, published: Published, judged: ClaimsFile) -> Experiment:
+def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     spec = spec_for(task, results)
     variants = results.plan.tasks[task]
     metric = spec.main[0] if spec.main else Metric("", "", "")
@@ -82,7 +82,7 @@ def _experiment(results: Results, task: str, published: Published, judged: Claim
     found = {str(v): summarise([float(x) for x in group]) for v, group in of.groupby("variant", sort=False)["value"]}
     rivals = {v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}
     best = _strongest(rivals, metric)
-    paper = published.get(Cell(task, ours, condition, metric.name)) if ours else None
+    paper = results.published.get(Cell(task, ours, condition, metric.name)) if ours else None
     shown = {name: found[name] for name in (ours, best) if name in found}
     start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
 

@@ -20,7 +20,6 @@ from capsbench.report.experiments import experiments
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.origins import environments, origins
 from capsbench.report.protocol import Difference, differences
-from capsbench.report.published import Published
 from capsbench.report.questions import answers, untested
 from capsbench.report.results import IN_THE_MEANS, KINDS, Problem, Results
 from capsbench.report.strips import Strip, strips
@@ -69,7 +68,6 @@ class TaskView:
 def write_html(
     path: Path,
     results: Results,
-    published: Published,
     figures: list[DrawnFigure],
     not_drawn: dict[str, str],
     extras: list[ExtraTable],
@@ -95,10 +93,10 @@ def write_html(
         verdicts=VERDICTS,
         answers=answers(claims),
         untested=untested(claims),
-        experiments=experiments(results, published, claims),
+        experiments=experiments(results, claims),
         drawn={figure.name for figure in figures},
         seeds=sorted({run.seed for run in results.plan.runs}),
-        tasks=[_task_view(results, task, published) for task in results.plan.tasks],
+        tasks=[_task_view(results, task) for task in results.plan.tasks],
         extras=extras,
         figures=[(figure, _embedded(figure.png)) for figure in figures],
         not_drawn=not_drawn,
@@ -144,16 +142,16 @@ def _counts(results: Results) -> dict[str, int]:
     }
 
 
-def _task_view(results: Results, task: str, published: Published) -> TaskView:
-    table = wide_table(results, task, published)
-    metrics = csv_frame(long_table(results, task, published)).astype(object)
+def _task_view(results: Results, task: str) -> TaskView:
+    table = wide_table(results, task)
+    metrics = csv_frame(long_table(results, task)).astype(object)
     return TaskView(
         task=task,
         title=spec_for(task, results).title.replace("{badge}", results.plan.dataset.badge),
         table=table,
         caption=" ".join(table.caption[1:]),
         reductions=reductions_of(results, task),
-        strips=strips(results, table, published),
+        strips=strips(results, table),
         metrics=metrics.where(metrics.notna(), None).to_dict("records"),
         differences=differences(results, task),
         first_value=next((k for k, column in enumerate(table.columns) if column.kind == "value"), 0),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from capsbench.plan.load import config_folder
 from capsbench.report.contract import ResultsError
 
 
@@ -51,9 +53,25 @@ class Published(BaseModel):
         """The figure published for `cell`."""
         return next((value for value in self.values if value.cell == cell), None)
 
+    def on(self, dataset: str) -> Published:
+        """What of it says something of a plan's data: no figures of MNIST beside those of Fashion-MNIST or KMNIST.
+
+        The digits that stand in for MNIST keep them, for orientation, as the captions say.
+        """
+        if dataset not in ("fashion-mnist", "kmnist"):
+            return self
+        tasks = {value.task for value in self.values}
+        return Published(values=[], notes={task: note for task, note in self.notes.items() if task not in tasks})
+
     def of(self, task: str) -> list[PublishedValue]:
         """The figures published for a task."""
         return [value for value in self.values if value.task == task]
+
+
+@cache
+def load_published() -> Published:
+    """config/published.yaml, as it is beside the package. Raises ResultsError as `read_published` does."""
+    return read_published(config_folder() / "published.yaml")
 
 
 def read_published(path: Path) -> Published:

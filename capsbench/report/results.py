@@ -10,6 +10,7 @@ import pandas as pd
 
 from capsbench.errors import printable
 from capsbench.report.contract import Manifest, Metrics, Plan, RunKey
+from capsbench.report.published import Published
 
 if TYPE_CHECKING:
     from capsbench.report.verdicts import Judged
@@ -89,6 +90,7 @@ class Results:
     runs: dict[RunKey, Run]  # every run with a manifest that belongs to the plan, failed ones too
     frame: pd.DataFrame
     problems: list[Problem]
+    published: Published  # what the papers report of these data
     apart: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
     judged: Judged | None = None  # the claims, once they are judged
 

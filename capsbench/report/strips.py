@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capsbench.report.published import Cell, Published
+from capsbench.report.published import Cell
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import spec_for
@@ -23,7 +23,7 @@ class Strip:
     words: str  # the same for those who do not see it
 
 
-def strips(results: Results, table: WideTable, published: Published) -> list[Strip | None]:
+def strips(results: Results, table: WideTable) -> list[Strip | None]:
     """One strip a row of `table`, of the task's first metric; None where no run has it."""
     spec = spec_for(table.task, results)
     if not spec.main:
@@ -44,12 +44,13 @@ def strips(results: Results, table: WideTable, published: Published) -> list[Str
             value.value
             for other in table.rows
             if other.condition == row.condition
-            and (value := published.get(Cell(table.task, other.variant, other.condition, metric.name))) is not None
+            and (value := results.published.get(Cell(table.task, other.variant, other.condition, metric.name)))
+            is not None
         ]
         shared = [x for (_, condition), found in values.items() if condition == row.condition for x in found] + papers
         room = max(0.12 * (max(shared) - min(shared)), 0.02 * abs(max(shared)), 1e-6)
         start, end = min(shared) - room, max(shared) + room
-        paper = published.get(Cell(table.task, row.variant, row.condition, metric.name))
+        paper = results.published.get(Cell(table.task, row.variant, row.condition, metric.name))
         drawn.append(_strip(seeds, paper.value if paper else None, start, end, metric.unit))
     return drawn
 

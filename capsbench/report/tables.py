@@ -7,7 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
-from capsbench.report.published import Cell, Published
+from capsbench.report.published import Cell
 from capsbench.report.results import APART, Results
 from capsbench.report.statistics import Summary, summarise
 
@@ -121,7 +121,7 @@ class Row:
     paper_sd: float | None
 
 
-def long_table(results: Results, task: str, published: Published) -> list[Row]:
+def long_table(results: Results, task: str) -> list[Row]:
     """The rows of a task in the plan's order of variants; inside a variant by condition, then metric, main ones first.
 
     A variant without a finished run keeps its rows, with n = 0, for the metrics that every model of the task has.
@@ -144,7 +144,7 @@ def long_table(results: Results, task: str, published: Published) -> list[Row]:
             for name in shown or [metric.name for metric in spec.main if metric.headline]:
                 cell = Cell(task, variant, condition, name)
                 unit, found_values = values.get((variant, condition, name), (units.get(name, ""), []))
-                paper = published.get(cell)
+                paper = results.published.get(cell)
                 unmatched = results.count("not matched", task, variant, condition)
                 failed = results.count("failed", task, variant) + unmatched
                 rows.append(

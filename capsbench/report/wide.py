@@ -10,7 +10,7 @@ import pandas as pd
 from capsbench.errors import counted
 from capsbench.report.best import certainly_best, is_control
 from capsbench.report.captions import table_caption
-from capsbench.report.published import Cell, Published
+from capsbench.report.published import Cell
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
 from capsbench.report.tables import Metric, Row, long_table, spec_for
@@ -92,9 +92,9 @@ def paper_words(row: Row) -> str:
     return f"{row.paper:g}" if row.paper_sd is None else f"{row.paper:g} (sd {row.paper_sd:g})"
 
 
-def wide_table(results: Results, task: str, published: Published) -> WideTable:
+def wide_table(results: Results, task: str) -> WideTable:
     """The readable table of a task, in the plan's order."""
-    rows = long_table(results, task, published)
+    rows = long_table(results, task)
     spec = spec_for(task, results)
     present = {row.cell.metric for row in rows}
     shown = [metric for metric in spec.main if metric.name in present]
@@ -118,7 +118,7 @@ def wide_table(results: Results, task: str, published: Published) -> WideTable:
             names = [results.plan.title(variant), condition] if several else [results.plan.title(variant)]
             values = _values(found, shown, with_paper, best)
             wide.append(WideRow(variant, condition, [*(Entry(name, name) for name in names), *values]))
-    caption = table_caption(results, task, published)
+    caption = table_caption(results, task)
     if empty:
         titles = "; ".join(results.plan.title(variant) for variant in empty)
         caption.append(f"{counted(len(empty), 'row')} without a run yet: {titles}.")

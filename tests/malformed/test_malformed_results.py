@@ -16,11 +16,10 @@ from malformed import PLAN, damaged, many, one_sentence, torn
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import write_json
 from capsbench.pipeline import numbers_digest
-from capsbench.plan import House, config_folder
+from capsbench.plan import House
 from capsbench.plan.done import is_done
 from capsbench.report.collect import collect
 from capsbench.report.contract import ResultsError
-from capsbench.report.published import read_published
 from capsbench.report.tables import long_table
 
 RUN = {"task": "mnist", "variant": "cnn", "seed": 0}
@@ -60,9 +59,6 @@ def write_results(results: Path) -> Path:
     return results
 
 
-PUBLISHED = read_published(config_folder() / "published.yaml")
-
-
 def report(results: Path) -> None:
     """Every table of the results; what cannot be counted is a problem with a name."""
     try:
@@ -71,7 +67,7 @@ def report(results: Path) -> None:
         one_sentence(error, str(results))
         return
     for task in found.plan.tasks:
-        long_table(found, task, PUBLISHED)
+        long_table(found, task)
     for problem in found.problems:
         assert problem.reason
         assert problem.name

@@ -9,9 +9,8 @@ import pytest
 import toy
 import toy_claims
 
-from capsbench.plan import config_folder
 from capsbench.report import Report, build_report
-from capsbench.report.published import Published, read_published
+from capsbench.report.published import Published, load_published
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +33,7 @@ def mnist_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def published() -> Published:
-    return read_published(config_folder() / "published.yaml")
+    return load_published()
 
 
 @pytest.fixture(scope="session")

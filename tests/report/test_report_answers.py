@@ -12,7 +12,6 @@ from capsbench.report.answers import read_answers
 from capsbench.report.collect import collect
 from capsbench.report.figures import figures
 from capsbench.report.figures.style import house_style
-from capsbench.report.published import Published
 
 
 def predictions(folder: Path, variant: str, seed: int) -> Path:
@@ -49,20 +48,20 @@ def test_predictions_that_are_none_are_named(folder: Path, arrays: dict[str, np.
     assert [problem.kind for problem in results.problems] == ["not drawn"]
 
 
-def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path, published: Published) -> None:
+def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path) -> None:
     stored = {"labels": np.zeros(40, np.uint8), "predicted": np.full(40, 7, np.uint8), "margin": np.full(40, -1.0)}
     np.savez(predictions(folder, "cnn", 0), **stored)  # 40 zeros taken for 7; the other two seeds: none of them
     with house_style():
-        panel = figures()["mnist_confusion"](collect(folder), published).figure.axes[0]
+        panel = figures()["mnist_confusion"](collect(folder)).figure.axes[0]
     words = [text.get_text() for text in panel.texts]  # of 100 fields less the diagonal, row by row
     assert panel.get_title(loc="left") == "cnn"
     assert words[6] == "13"  # 40 / 3 in row 0, column 7
     assert sum(int(word) for word in words if word) == 13 + 3  # and toy.WRONG in two of three seeds, rounded
 
 
-def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path, published: Published) -> None:
+def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path) -> None:
     with house_style():
-        drawing = figures()["hardest"](collect(healthy), published)
+        drawing = figures()["hardest"](collect(healthy))
     (panel,) = drawing.figure.axes
     words = [label.get_text() for label in panel.get_xticklabels()]
     assert sorted(words[:2]) == ["4→9\n15/15", "7→1\n15/15"]
@@ -70,9 +69,9 @@ def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path, p
     assert "2 test images are wrong in all 15 runs" in drawing.caption
 
 
-def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path, published: Published) -> None:
+def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path) -> None:
     for path in folder.glob("runs/mnist/*/*/test/hardest.npz"):
         np.savez(path, indices=np.array([33], np.uint16), images=np.zeros((1, 28, 28), np.uint8))
     with house_style():
-        drawing = figures()["hardest"](collect(folder), published)
+        drawing = figures()["hardest"](collect(folder))
     assert "Not among the pictures that evaluation stored: 1 harder image." in drawing.caption

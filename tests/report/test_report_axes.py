@@ -13,7 +13,6 @@ from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures.axes import draw
 from capsbench.report.figures.style import house_style
-from capsbench.report.published import Published
 from capsbench.report.verdicts.judged import Judgement
 from capsbench.report.verdicts.sides import Side
 
@@ -36,14 +35,14 @@ def error(folder: Path, variant: str, seed: int) -> float:
     return float(metrics["metrics"]["error"]["value"])
 
 
-def test_a_panel_for_each_axis_condition_and_the_gap(folder: Path, published: Published) -> None:
+def test_a_panel_for_each_axis_condition_and_the_gap(folder: Path) -> None:
     axes = json.loads((folder / "plan.json").read_text())["axes"]
     toy.change_json(folder / "plan.json", axes={"mnist": axes["mnist"] + DIGITS, "two_digit": PAIRS})
     path = toy.run_folder(folder, "mnist", "capsnet-r1", 0) / "test" / "metrics.json"
     gap = {"train_test_gap": {"value": 0.25, "unit": "%"}}
     toy.change_json(path, metrics=json.loads(path.read_text())["metrics"] | gap)
     with house_style():
-        drawing = draw(collect(folder), published)
+        drawing = draw(collect(folder))
     panels = [
         (panel.get_title(loc="left"), panel.get_xlabel(), panel.get_ylabel())
         for panel in drawing.figure.axes
@@ -65,14 +64,14 @@ def test_a_panel_for_each_axis_condition_and_the_gap(folder: Path, published: Pu
     assert list(line.get_ydata()) == pytest.approx(means)
 
 
-def test_what_is_not_finished_is_not_drawn(folder: Path, published: Published) -> None:
+def test_what_is_not_finished_is_not_drawn(folder: Path) -> None:
     for seed in (0, 1, 2):
         (toy.run_folder(folder, "mnist", "capsnet-r1", seed) / "manifest.json").unlink()
     with pytest.raises(NotDrawnError, match="no row of an axis is finished"):
-        draw(collect(folder), published)
+        draw(collect(folder))
     toy.change_json(folder / "plan.json", axes={})
     with pytest.raises(NotDrawnError, match="the plan has no axes"):
-        draw(collect(folder), published)
+        draw(collect(folder))
 
 
 @pytest.mark.parametrize(("variant", "named"), [("capsnet-r1", True), ("capsnet-r3", False)])

@@ -13,14 +13,12 @@ import toy
 from judging import answer, claim, errors, judged, measure, results_of
 from tools import tool
 
-from capsbench.plan import config_folder
 from capsbench.report.best import certainly_best
 from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures import claims as figure
 from capsbench.report.figures.style import house_style
 from capsbench.report.formats import to_latex, to_markdown, to_terminal
-from capsbench.report.published import Published, read_published
 from capsbench.report.results import Results
 from capsbench.report.verdicts.tables import write_tables
 from capsbench.report.wide import wide_table
@@ -47,9 +45,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Results) -> None:
-    published = Published(values=[], notes={})
     with house_style():
-        drawing = figure.draw(results, published)
+        drawing = figure.draw(results)
         panels = drawing.figure.axes
         assert [axes.get_title(loc="left") for axes in panels] == ["A family", "A family"]
         assert [len(axes.get_yticklabels()) for axes in panels] == [1, 2]
@@ -58,7 +55,7 @@ def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Resu
         assert [patch.get_width() for patch in panels[0].patches] == [pytest.approx(1.0)]  # 2 +- 0.5
     assert "2 reproduced, 0 not reproduced, 1 undecided and 1 not run" in drawing.caption
     with pytest.raises(NotDrawnError, match="no claim could be judged"):
-        figure.draw(collect(results.folder), published)
+        figure.draw(collect(results.folder))
 
 
 def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:
@@ -109,7 +106,7 @@ def write(folder: Path, **errors_of: list[float]) -> Results:
 def test_the_best_is_bold_where_it_is_certain(table: Path) -> None:
     found = write(table, **APART)
     assert {cell.variant for cell in certainly_best(found, "mnist")} == {"capsnet-r3-recon"}
-    wide = wide_table(found, "mnist", read_published(config_folder() / "published.yaml"))
+    wide = wide_table(found, "mnist")
     assert "**1.00 ± 0.09**" in to_markdown(wide)
     assert to_markdown(wide).count("**") == 4  # and the title
     assert r"\textbf{1.00 $\pm$ 0.09}" in to_latex(wide)
@@ -127,7 +124,7 @@ def test_a_positive_control_is_never_the_best(table: Path) -> None:
         toy.change_json(path, config=config | {"variant": config["variant"] | {"train_on": "pairs"}})
     found = collect(table)
     assert {cell.variant for cell in certainly_best(found, "mnist")} == {"capsnet-r3"}
-    wide = wide_table(found, "mnist", read_published(config_folder() / "published.yaml"))
+    wide = wide_table(found, "mnist")
     assert "No row that was trained on pairs takes part in that." in wide.caption
 
 

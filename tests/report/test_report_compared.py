@@ -24,7 +24,6 @@ from capsbench.report.figures.ladder import draw
 from capsbench.report.figures.style import house_style
 from capsbench.report.formats import to_markdown
 from capsbench.report.ladder_table import ladder_table
-from capsbench.report.published import Published
 from capsbench.report.statistics import Scored, crossed, digit_effects
 
 
@@ -139,9 +138,9 @@ def test_the_ladder_has_each_rung_s_cost_and_its_gain_over_the_one_before(compar
         assert words in text
 
 
-def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path, published: Published) -> None:
+def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path) -> None:
     with house_style():
-        drawing = draw(collect(compared), published)
+        drawing = draw(collect(compared))
     assert [axes.get_title(loc="left") for axes in drawing.figure.axes] == [
         "mnist",
         "two_digit, 56x28",
@@ -170,12 +169,12 @@ def test_rows_that_are_not_there_yet_are_empty_places(compared: Path) -> None:
     assert pd.isna(ladder(compared).frame.set_index("variant").loc["capsnet-r3", "flops"]).all()
 
 
-def test_a_plan_without_comparisons_has_neither_table_nor_figure(compared: Path, published: Published) -> None:
+def test_a_plan_without_comparisons_has_neither_table_nor_figure(compared: Path) -> None:
     toy.change_json(compared / "plan.json", comparisons={})
     assert ablation_table(collect(compared)) is None
     assert ladder_table(collect(compared)) is None
     with pytest.raises(NotDrawnError, match="the plan has no ladder"):
-        draw(collect(compared), published)
+        draw(collect(compared))
 
 
 def test_a_report_has_both_tables_in_every_form(spoiled: tuple[Path, Report]) -> None:

@@ -49,17 +49,17 @@ def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> No
         (lambda folder: toy.change_json(folder / "plan.json", cost=None), "the plan asks for no costs"),
     ],
 )
-def test_costs_that_are_not_the_plan_s_are_not_shown(folder: Path, published, spoil, reason: str) -> None:
+def test_costs_that_are_not_the_plan_s_are_not_shown(folder: Path, spoil, reason: str) -> None:
     spoil(folder)
     results = collect(folder)
     assert "cost" not in [extra.name for extra in extra_tables(results)]
     with pytest.raises(NotDrawnError, match=reason):
-        figures()["cost"](results, published)
+        figures()["cost"](results)
 
 
-def test_the_figure_stands_on_logarithmic_axes_with_a_mark_a_variant(healthy: Path, published) -> None:
+def test_the_figure_stands_on_logarithmic_axes_with_a_mark_a_variant(healthy: Path) -> None:
     with house_style():
-        drawing = figures()["cost"](collect(healthy), published)
+        drawing = figures()["cost"](collect(healthy))
     panels = drawing.figure.axes
     assert len(panels) == 2 * len(toy.TASKS)
     assert {axes.get_xscale() for axes in panels} == {"log"}

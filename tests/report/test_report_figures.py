@@ -15,14 +15,14 @@ from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, draw_figure, draw_figures, figures
 from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
 from capsbench.report.figures.style import canvas, footnote, house_style, looks
-from capsbench.report.published import Published
+from capsbench.report.published import load_published
 from capsbench.report.readers import read_arrays, read_series
 from capsbench.report.results import Results
 
 
-def draw(name: str, results: Results, published: Published) -> Drawing:
+def draw(name: str, results: Results) -> Drawing:
     with house_style():
-        return figures()[name](results, published)
+        return figures()[name](results)
 
 
 def test_every_figure_is_drawn_in_both_formats_with_its_caption(spoiled: tuple[Path, Report]) -> None:
@@ -40,40 +40,40 @@ def test_captions_name_the_data(spoiled: tuple[Path, Report]) -> None:
         assert ("affnist-synth" if figure.name.startswith("affnist") else "Data: MNIST") in figure.caption
 
 
-def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path, published: Published) -> None:
+def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": toy.TASKS["mnist"]})
     for path in (folder / "runs" / "mnist").iterdir():
         if path.name != "capsnet-r3-recon":
             shutil.rmtree(path)
     results = collect(folder)
-    error = draw("mnist_error", results, published)
+    error = draw("mnist_error", results)
     assert [text.get_text() for text in error.figure.legends[0].get_texts()] == ["mean", "a seed", "the paper's value"]
     assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["capsnet-r3-recon"]
     assert error.caption.startswith(
         "Dot: the mean over seeds; strokes: single seeds, of which one alone has no interval."
     )
     assert f"{len(toy.TASKS['mnist']) - 1} rows without a run yet." in error.caption
-    hardest = draw("hardest", results, published)
+    hardest = draw("hardest", results)
     assert "that the one run, of CapsNet r=3, reconstruction, gets wrong" in hardest.caption
     written = [text.get_text() for text in hardest.figure.findobj(mpl.text.Text) if "→" in text.get_text()]
     assert written
     assert not any("/" in words for words in written)
-    assert "All rows have the same loss." in draw("training_curves", results, published).caption
+    assert "All rows have the same loss." in draw("training_curves", results).caption
 
 
-def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path, published: Published) -> None:
+def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
     toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})
     for name in ("two_digit_accuracy", "two_digit_curves"):
-        assert draw(name, collect(folder), published).caption.endswith(" Pairs are resized for one row.")
+        assert draw(name, collect(folder)).caption.endswith(" Pairs are resized for one row.")
 
 
-def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path, published: Published) -> None:
+def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path) -> None:
     for path in (folder / "runs" / "two_digit").glob("*/*/manifest.json"):
         toy.change_json(path, config={"task": {"last_epochs": 5}})
-    caption = draw("two_digit_accuracy", collect(folder), published).caption
+    caption = draw("two_digit_accuracy", collect(folder)).caption
     assert "means over the ends of the last 5 epochs; the others: of the final weights" in caption
-    assert "means over the ends of the last epochs" in " ".join(published.notes["two_digit"].split())
+    assert "means over the ends of the last epochs" in " ".join(load_published().notes["two_digit"].split())
 
 
 def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:
@@ -117,11 +117,11 @@ def trade_data(folder: Path, name: str, badge: str) -> None:
     ],
 )
 def test_a_picture_names_data_that_are_not_the_paper_s(
-    folder: Path, published: Published, figure: str, on_mnist: list[str], on_other_digits: list[str]
+    folder: Path, figure: str, on_mnist: list[str], on_other_digits: list[str]
 ) -> None:
     def said() -> list[str]:
         with house_style():
-            drawing = draw_figure(figure, collect(folder), published)
+            drawing = draw_figure(figure, collect(folder))
         assert "affNIST" not in drawing.title
         return [text.get_text() for text in drawing.figure.texts if text.get_text().startswith("data:")]
 
@@ -146,9 +146,9 @@ def test_a_footnote_covers_nothing() -> None:
         assert words.get_window_extent().y1 <= axes.get_tightbbox().y0  # type: ignore[union-attr]
 
 
-def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], published: Published, tmp_path: Path) -> None:
+def test_drawing_again_gives_the_same_bytes(spoiled: tuple[Path, Report], tmp_path: Path) -> None:
     folder, report = spoiled
-    again, _ = draw_figures(collect(folder), published, tmp_path)
+    again, _ = draw_figures(collect(folder), tmp_path)
     for old, new in zip(report.figures, again, strict=True):
         assert old.png.read_bytes() == new.png.read_bytes(), old.name
         assert old.pdf.read_bytes() == new.pdf.read_bytes(), old.name
@@ -160,11 +160,11 @@ def test_no_metadata_tells_when_or_with_what(spoiled: tuple[Path, Report]) -> No
         assert b"CreationDate" not in figure.pdf.read_bytes()
 
 
-def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: Published) -> None:
+def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     (folder / "figures").mkdir()
     (folder / "figures" / "reconstructions.png").write_bytes(b"of an earlier report")
-    drawn, not_drawn = draw_figures(collect(folder), published, folder / "figures")
+    drawn, not_drawn = draw_figures(collect(folder), folder / "figures")
     names = {"mnist_error", "mnist_confusion", "hardest", "training_curves", "cost"}
     assert {figure.name for figure in drawn} == names
     assert set(not_drawn) == set(figures()) - names
@@ -191,16 +191,14 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path, published: P
         ("training_curves", "mnist/cnn/seed-1/history.csv"),
     ],
 )
-def test_a_broken_file_is_named_and_the_next_one_drawn(
-    folder: Path, published: Published, figure: str, file: str
-) -> None:
+def test_a_broken_file_is_named_and_the_next_one_drawn(folder: Path, figure: str, file: str) -> None:
     path = folder / "runs" / file
     if path.suffix == ".npz":
         toy.truncate(path)
     else:
         path.write_text("step,los\n1,x\n")
     results = collect(folder)
-    assert draw(figure, results, published).caption
+    assert draw(figure, results).caption
     (problem,) = results.problems
     assert problem.kind == "not drawn"
     assert problem.file == f"runs/{file}"
@@ -253,12 +251,12 @@ def test_looks_are_apart_without_colour(healthy: Path) -> None:
     assert len({look.marker for look in of_mnist}) == len({look.colour for look in of_mnist}) == 5
 
 
-def test_formulas_and_underscores_in_names_are_words(tmp_path: Path, published: Published) -> None:
+def test_formulas_and_underscores_in_names_are_words(tmp_path: Path) -> None:
     names = ["_hidden", "$alpha_b^ % #$"]
     folder = toy.write_toy(tmp_path / "names", seeds=(0, 1), tasks={"mnist": names})
     results = collect(folder)
     with house_style():
-        drawing = figures()["training_curves"](results, published)
+        drawing = figures()["training_curves"](results)
         drawing.figure.draw_without_rendering()
         words = [text.get_text().strip() for text in drawing.figure.legends[0].get_texts()]
     assert words == names
@@ -290,12 +288,12 @@ def test_the_papers_model_stands_for_all(healthy: Path) -> None:
     assert headline_run([run for run in runs if run.key.variant != "capsnet-r3-recon"]).key.variant == "capsnet-r3"
 
 
-def test_failed_runs_are_not_drawn(folder: Path, published: Published) -> None:
+def test_failed_runs_are_not_drawn(folder: Path) -> None:
     for seed in (0, 1, 2):
         toy.fail(folder, "two_digit", "two-digit-kmeans", seed)
-    figure = draw("two_digit_curves", collect(folder), published).figure
+    figure = draw("two_digit_curves", collect(folder)).figure
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["CNN, average pooling, MLP, n=3", "Capsules, uniform couplings, n=3"]
     shutil.rmtree(folder / "runs" / "two_digit")
     with pytest.raises(NotDrawnError):
-        draw("two_digit_curves", collect(folder), published)
+        draw("two_digit_curves", collect(folder))

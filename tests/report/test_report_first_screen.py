@@ -16,7 +16,6 @@ from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
 from capsbench.report.protocol import differences
-from capsbench.report.published import Published
 from capsbench.report.questions import QUESTIONS, answers, untested
 
 
@@ -87,9 +86,9 @@ def test_every_claim_that_the_page_asks_for_is_declared(repository: Path) -> Non
         assert f"{{id: {name}," in text, name
 
 
-def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, published: Published) -> None:
+def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path) -> None:
     results = collect(folder)
-    mnist, affnist, multimnist, two_digit = experiments(results, published, toy_claims.claims_file())
+    mnist, affnist, multimnist, two_digit = experiments(results, toy_claims.claims_file())
     assert mnist.ours is not None
     assert mnist.baseline is not None
     assert (mnist.ours.variant, mnist.ours.n, mnist.baseline.variant) == ("capsnet-r3-recon", 3, "cnn")
@@ -110,9 +109,7 @@ def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path, pub
     assert (two_digit.ours.variant, two_digit.paper, two_digit.paper_words) == ("two-digit-kmeans", None, "no figure")
 
 
-def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_calls_better(
-    folder: Path, published: Published
-) -> None:
+def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_calls_better(folder: Path) -> None:
     ours, rival = "capsnet-r3-recon", "cnn"
     claims = [
         toy_claims.claim("official", "not run", [rival, ours]),
@@ -120,7 +117,7 @@ def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_ca
         toy_claims.claim("judged", "reproduced", [rival, ours]),
     ]
     for count, said in ((3, "judged"), (1, "official")):
-        mnist = experiments(collect(folder), published, toy_claims.claims_file(claims[:count]))[0]
+        mnist = experiments(collect(folder), toy_claims.claims_file(claims[:count]))[0]
         assert [(label, name) for label, _, name in mnist.verdicts] == [("CNN (Table 1) is better", said)]
 
 
@@ -131,25 +128,23 @@ def test_capsules_are_those_that_the_task_s_claim_is_about() -> None:
     }
 
 
-def test_a_capsnet_beside_the_capsules_of_two_digits_does_not_hide_them(tmp_path: Path, published: Published) -> None:
+def test_a_capsnet_beside_the_capsules_of_two_digits_does_not_hide_them(tmp_path: Path) -> None:
     tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon", "two-digit-kmeans"]}
     results = collect(toy.write_toy(tmp_path / "both", tasks=tasks))
-    (found,) = experiments(results, published, toy_claims.claims_file([]))
+    (found,) = experiments(results, toy_claims.claims_file([]))
     assert found.ours is not None
     assert (found.ours.variant, found.ours.n) == ("two-digit-kmeans", 3)
     tasks = {"two_digit": ["two-digit-average-mlp", "capsnet-r3-recon"]}
-    (found,) = experiments(collect(toy.write_toy(tmp_path / "one", tasks=tasks)), published, None)
+    (found,) = experiments(collect(toy.write_toy(tmp_path / "one", tasks=tasks)), None)
     assert found.ours is None
 
 
-def test_the_scale_holds_intervals_but_those_that_would_press_all_else_together(
-    folder: Path, published: Published
-) -> None:
+def test_the_scale_holds_intervals_but_those_that_would_press_all_else_together(folder: Path) -> None:
     def scale(*errors: float) -> tuple[str, str]:
         for seed, error in enumerate(errors):
             path = toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json"
             toy.change_json(path, metrics={"error": {"value": error, "unit": "%"}})
-        return experiments(collect(folder), published, toy_claims.claims_file())[0].scale
+        return experiments(collect(folder), toy_claims.claims_file())[0].scale
 
     assert scale(2.1, 2.4, 2.9) == ("0", "3.47")  # 2.47 ± 1.00; means and the paper's 0.25 alone would end it at 3.24
     assert scale(0.4, 2.4, 4.6) == ("0", "3.24")  # 2.47 ± 5.22
@@ -178,10 +173,10 @@ def test_capsules_and_the_positive_control_are_no_baselines(folder: Path) -> Non
     assert [name for name in specs if is_baseline(results, "two_digit", name)] == ["two-digit-average-mlp"]
 
 
-def test_an_experiment_without_runs_has_no_strip_but_a_line(folder: Path, published: Published) -> None:
+def test_an_experiment_without_runs_has_no_strip_but_a_line(folder: Path) -> None:
     shutil.rmtree(folder / "runs" / "multimnist")
     results = collect(folder)
-    found = experiments(results, published, toy_claims.claims_file([]))[2]
+    found = experiments(results, toy_claims.claims_file([]))[2]
     assert (found.ours, found.baseline, found.verdicts) == (None, None, [])
     assert found.paper_words == "5.2 %"
 

@@ -86,9 +86,9 @@ def test_a_table_that_has_nothing_to_show_any_more_is_removed(folder: Path) -> N
     assert "routing" in made.not_drawn
 
 
-def test_the_figure_has_a_line_a_variant_in_every_panel(healthy: Path, published) -> None:
+def test_the_figure_has_a_line_a_variant_in_every_panel(healthy: Path) -> None:
     with house_style():
-        drawing = figures()["routing"](collect(healthy), published)
+        drawing = figures()["routing"](collect(healthy))
     passes = drawing.figure.axes[0]
     thick = [line for line in passes.lines if line.get_linewidth() > 1.5 and line.get_marker() not in ("o", "None")]
     assert len({line.get_color() for line in passes.lines}) == len(toy.TASKS["mnist"][1:])

@@ -14,7 +14,6 @@ from scipy import stats
 from capsbench.report import Report, build_report
 from capsbench.report.captions import is_comparable, table_caption
 from capsbench.report.collect import collect
-from capsbench.report.published import Published
 from capsbench.report.tables import SPECS, csv_frame, long_table
 from capsbench.report.wide import wide_table
 
@@ -47,7 +46,7 @@ def test_numbers_are_those_of_the_runs(spoiled: tuple[Path, Report]) -> None:
     assert found["paper"] == 0.39
 
 
-def test_one_seed_leaves_spread_and_interval_empty(tmp_path: Path, published: Published) -> None:
+def test_one_seed_leaves_spread_and_interval_empty(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "one", seeds=(4,), tasks={"mnist": ["cnn"]})
     build_report(folder)
     line = (folder / "tables" / "mnist.csv").read_text().splitlines()[1].split(",")
@@ -116,18 +115,18 @@ def test_rows_are_in_the_plans_order(tmp_path: Path) -> None:
     assert list(errors["variant"]) == variants
 
 
-def test_conditions_and_metrics_are_in_the_tasks_order(healthy: Path, published: Published) -> None:
-    frame = csv_frame(long_table(collect(healthy), "multimnist", published))
+def test_conditions_and_metrics_are_in_the_tasks_order(healthy: Path) -> None:
+    frame = csv_frame(long_table(collect(healthy), "multimnist"))
     names = list(frame.loc[frame["variant"] == "capsnet-r3-recon", "metric"])
     assert names[:3] == ["error", "half_credit_error", "ssim_true"]
     assert "baseline_mse" in names
-    frame = csv_frame(long_table(collect(healthy), "affnist", published))
+    frame = csv_frame(long_table(collect(healthy), "affnist"))
     assert list(frame["condition"].unique()) == ["matched", "converged"]
 
 
-def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path, published: Published) -> None:
+def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path) -> None:
     results = collect(healthy)
-    frames = {task: csv_frame(long_table(results, task, published)).dropna(subset="paper") for task in toy.TASKS}
+    frames = {task: csv_frame(long_table(results, task)).dropna(subset="paper") for task in toy.TASKS}
     shown = {(r.variant, r.condition, r.metric): r.paper for frame in frames.values() for r in frame.itertuples()}
     assert shown == {
         ("cnn", "test", "error"): 0.39,
@@ -144,25 +143,25 @@ def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path, pub
     assert (mnist["capsnet-r1-recon"], mnist["capsnet-r3-recon"]) == (0.29, 0.25)
 
 
-def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path, published: Published) -> None:
+def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path) -> None:
     results = collect(healthy)
-    words = " ".join(table_caption(results, "affnist", published))
+    words = " ".join(table_caption(results, "affnist"))
     for part in ("affnist-synth, 320,000 test images", "not the paper's test set", "Budget: reduced", "width 1/8",
                  "Seeds: 0, 1 and 2", "960", "for orientation, not for comparison"):  # fmt: skip
         assert part in words
 
 
-def test_an_unreduced_plan_on_the_papers_data_is_comparable(tmp_path: Path, published: Published) -> None:
+def test_an_unreduced_plan_on_the_papers_data_is_comparable(tmp_path: Path) -> None:
     tasks = {"mnist": ["cnn"], "affnist": ["cnn-valid"]}
     folder = toy.write_toy(tmp_path / "full", budget="short", reductions={}, tasks=tasks)
     results = collect(folder)
     assert is_comparable(results, "mnist")
     assert not is_comparable(results, "affnist")  # synthetic
-    assert "orientation" not in " ".join(table_caption(results, "mnist", published))
-    assert "Reductions: none." in table_caption(results, "mnist", published)
+    assert "orientation" not in " ".join(table_caption(results, "mnist"))
+    assert "Reductions: none." in table_caption(results, "mnist")
 
 
-def test_substitute_digits_are_called_so(tmp_path: Path, published: Published) -> None:
+def test_substitute_digits_are_called_so(tmp_path: Path) -> None:
     digits = {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
     folder = toy.write_toy(
         tmp_path / "toy-digits", tasks={"mnist": ["cnn"]}, dataset=digits, budget="short", reductions={}
@@ -174,12 +173,20 @@ def test_substitute_digits_are_called_so(tmp_path: Path, published: Published) -
     assert set(frame["dataset"]) == {"uci-digits"}
     for path in [folder / "tables" / "mnist.md", folder / "figures" / "mnist_error.txt", folder / "report.html"]:
         assert "UCI digits, not MNIST" in path.read_text()
-    assert "the data are UCI digits, not MNIST" in " ".join(table_caption(collect(folder), "mnist", published))
+    assert "the data are UCI digits, not MNIST" in " ".join(table_caption(collect(folder), "mnist"))
 
 
-def test_a_task_without_a_spec_gets_a_plain_table_and_one_that_left_the_plan_none(
-    tmp_path: Path, published: Published
-) -> None:
+def test_no_figure_of_mnist_stands_beside_other_data_that_a_plan_names(tmp_path: Path) -> None:
+    fashion = {"name": "fashion-mnist", "badge": "Fashion-MNIST"}
+    tasks = {"mnist": ["capsnet-r3-recon"]}
+    results = collect(toy.write_toy(tmp_path / "fashion", tasks=tasks, dataset=fashion, budget="short", reductions={}))
+    assert csv_frame(long_table(results, "mnist"))["paper"].isna().all()
+    caption = " ".join(table_caption(results, "mnist"))
+    assert "paper" not in caption
+    assert "Fashion-MNIST" in caption
+
+
+def test_a_task_without_a_spec_gets_a_plain_table_and_one_that_left_the_plan_none(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "new", tasks={"mnist": ["cnn"]})
     left = folder / "tables" / "mnist.csv"
     left.parent.mkdir()
@@ -193,17 +200,17 @@ def test_a_task_without_a_spec_gets_a_plain_table_and_one_that_left_the_plan_non
         run = stored["run"] | {"task": "sweep"}
         more = {"digests": stored["digests"] | {"config": toy.config_digest(**run)}} if "digests" in stored else {}
         toy.change_json(path, run=run, **more)
-    table = wide_table(collect(folder), "sweep", published)
+    table = wide_table(collect(folder), "sweep")
     assert [column.label for column in table.columns] == ["variant", "error, %", "correct, images", "n", "failed"]
     assert build_report(folder).problems == []
     assert not left.exists()
 
 
-def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path, published: Published) -> None:
+def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path) -> None:
     path = toy.run_folder(folder, "multimnist", "capsnet-r3-recon", 1) / "test" / "metrics.json"
     metrics = json.loads(path.read_text())["metrics"]
     toy.change_json(path, metrics=metrics | {"ssim_true": {"value": None, "unit": ""}})
-    table = wide_table(collect(folder), "multimnist", published)
+    table = wide_table(collect(folder), "multimnist")
     ssim = [column.label for column in table.columns].index("SSIM")
     texts = {wide.variant: wide.entries[ssim].text for wide in table.rows}
     assert texts["capsnet-r3-recon"].endswith("(n = 2)")

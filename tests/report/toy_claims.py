@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capsbench.plan import config_folder
 from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.extras import extra_tables
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.html import write_html
-from capsbench.report.published import read_published
 
 VERDICTS = {  # id -> verdict and the variants of its cells
     "mnist-r3-recon-value": ("not run", []),
@@ -55,6 +53,6 @@ def write_page(folder: Path, page: Path, claims: ClaimsFile | None = None) -> Pa
     """report.html of results whose figures are drawn already, with those claims, or the six."""
     pictures = sorted((folder / "figures").glob("*.png"))
     figures = [DrawnFigure(p.stem, p.stem, "caption", p, p.with_suffix(".pdf")) for p in pictures]
-    results, published = collect(folder), read_published(config_folder() / "published.yaml")
-    write_html(page, results, published, figures, {}, extra_tables(results), claims or claims_file())
+    results = collect(folder)
+    write_html(page, results, figures, {}, extra_tables(results), claims or claims_file())
     return page

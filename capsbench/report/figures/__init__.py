@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from capsbench.files import whole_file, write_text
 from capsbench.report.captions import other_data
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Draw = Callable[[Results, Published], "Drawing"]
+Draw = Callable[[Results], "Drawing"]
 
 
 def figures() -> dict[str, Draw]:
@@ -54,15 +53,15 @@ def figures() -> dict[str, Draw]:
     return {
         "claims": claims.draw,
         "mnist_error": partial(interval_figure, task="mnist", metric="error", title=mnist_error),
-        "mnist_confusion": lambda results, _: confusion_figure(results, "mnist", "test", "Confusions on MNIST"),
+        "mnist_confusion": lambda results: confusion_figure(results, "mnist", "test", "Confusions on MNIST"),
         "hardest": hardest.draw,
-        "reconstructions": lambda results, _: reconstruction_figure(results, "mnist", "test", reconstructions),
+        "reconstructions": lambda results: reconstruction_figure(results, "mnist", "test", reconstructions),
         "perturbations": perturbations.draw,
         "affnist_accuracy": partial(interval_figure, task="affnist", metric="accuracy", title=affnist_accuracy),
         "affnist_curves": affnist_curves.draw,
         "affnist_factors": affnist_factors.draw,
-        "affnist_confusion": lambda results, _: confusion_figure(results, "affnist", "converged", affnist_confusion),
-        "affnist_reconstructions": lambda results, _: reconstruction_figure(
+        "affnist_confusion": lambda results: confusion_figure(results, "affnist", "converged", affnist_confusion),
+        "affnist_reconstructions": lambda results: reconstruction_figure(
             results, "affnist", "converged", affnist_reconstructions
         ),
         "multimnist_error": partial(interval_figure, task="multimnist", metric="error", title=multimnist_error),
@@ -103,7 +102,7 @@ class DrawnFigure:
     pdf: Path
 
 
-def draw_figures(results: Results, published: Published, folder: Path) -> tuple[list[DrawnFigure], dict[str, str]]:
+def draw_figures(results: Results, folder: Path) -> tuple[list[DrawnFigure], dict[str, str]]:
     """Draw every figure into `folder`. Returns those drawn, and for each other name the reason why it was not.
 
     Drawing the same results again gives the same bytes. A figure of an earlier report that cannot be drawn any more is
@@ -115,7 +114,7 @@ def draw_figures(results: Results, published: Published, folder: Path) -> tuple[
     for name in figures():
         try:
             with house_style():
-                drawn.append(_write(draw_figure(name, results, published), name, folder))
+                drawn.append(_write(draw_figure(name, results), name, folder))
         except NotDrawnError as reason:
             not_drawn[name] = str(reason)
             for ending in ("png", "pdf", "txt"):
@@ -123,14 +122,14 @@ def draw_figures(results: Results, published: Published, folder: Path) -> tuple[
     return drawn, not_drawn
 
 
-def draw_figure(name: str, results: Results, published: Published) -> Drawing:
+def draw_figure(name: str, results: Results) -> Drawing:
     """One figure, with the name of its data in it where they are not the paper's: a picture travels without caption.
 
     To be called in `house_style`. Raises NotDrawnError where its data are not there.
     """
     from capsbench.report.figures.style import footnote
 
-    drawing = figures()[name](results, published)
+    drawing = figures()[name](results)
     if words := other_data(results, drawing.tasks):
         footnote(drawing.figure, f"data: {words}")
     return drawing

@@ -7,7 +7,6 @@ import pandas as pd
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
 
@@ -15,7 +14,7 @@ COLUMNS = {"step": float, "held_out_accuracy": float, "affnist_accuracy": float}
 SHOWN = 6  # the axis begins where the held-out error is so many times the smallest one
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """One line a seed; where the paper compares two models is a vertical line, the end of training a large marker."""
     curves: dict[str, list[pd.DataFrame]] = {}
     for run in results.done("affnist"):

@@ -8,14 +8,13 @@ import pandas as pd
 from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, looks, seeds_and_mean, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import read_series, scored
 from capsbench.report.results import Results
 
 UNITS = {"rotation": "degrees", "translation": "pixels", "scale": "factor", "shear": "factor"}
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """One panel a factor, one line a variant (the mean over its seeds), thin lines the seeds."""
     parts = []
     for run in scored(results, "affnist", "converged"):

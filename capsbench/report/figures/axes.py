@@ -13,7 +13,6 @@ from capsbench.report.compared import GAP
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, Look, canvas, key, looks_of, number_axis, tidy
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, spec_for
@@ -35,7 +34,7 @@ class Panel(NamedTuple):
     values: dict[str, list[float]]
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """A panel for each task, axis and condition; on MNIST the gap between training and test, too."""
     panels = _panels(results)
     if not panels:

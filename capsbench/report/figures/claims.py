@@ -12,7 +12,6 @@ from capsbench.plan.claims import PARAMETERS
 from capsbench.report.captions import budget_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
 from capsbench.report.verdicts import Judged, Judgement
@@ -26,7 +25,7 @@ LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
 }
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Draw it. Raises NotDrawnError if no claim could be judged."""
     judged = results.judged
     families = _families(judged, results) if judged is not None else {}

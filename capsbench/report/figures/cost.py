@@ -11,7 +11,6 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.costs import Cost, CostRow, caption_words, read_cost
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import Row, long_table, spec_for
 
@@ -21,12 +20,12 @@ AXES: dict[str, Callable[[CostRow], float]] = {
 }
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Parameters and time an image on logarithmic axes; the task's first metric with its interval upwards."""
     cost, reason = read_cost(results)
     if cost is None:
         raise NotDrawnError(reason)
-    found = {task: rows for task in results.plan.tasks if (rows := _scored(results, published, task, cost))}
+    found = {task: rows for task in results.plan.tasks if (rows := _scored(results, task, cost))}
     if not found:
         raise NotDrawnError("no variant with a cost has a finished run")
     figure = canvas(WIDTH, 0.7 + 2.5 * len(found))
@@ -54,14 +53,14 @@ def draw(results: Results, published: Published) -> Drawing:
     )
 
 
-def _scored(results: Results, published: Published, task: str, cost: Cost) -> list[tuple[Row, CostRow]]:
+def _scored(results: Results, task: str, cost: Cost) -> list[tuple[Row, CostRow]]:
     """The rows of a task's first metric under the condition that figures show, with the variant's cost."""
     costs = {row.variant: row for row in cost.rows if row.task == task}
     spec = spec_for(task, results)
     if not spec.main:
         return []
     shown = (spec.main[0].name, spec.shown)
-    rows = [r for r in long_table(results, task, published) if (r.cell.metric, r.cell.condition) == shown]
+    rows = [r for r in long_table(results, task) if (r.cell.metric, r.cell.condition) == shown]
     return [(r, costs[r.cell.variant]) for r in rows if r.summary.n and r.cell.variant in costs]
 
 

@@ -12,7 +12,6 @@ from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, is_comparable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, label, tidy
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import Row, long_table, spec_for
 from capsbench.report.wide import left_out, paper_words, with_interval, without_runs
@@ -27,11 +26,11 @@ class Limits(NamedTuple):
     high: float
 
 
-def interval_figure(results: Results, published: Published, task: str, metric: str, title: str) -> Drawing:
+def interval_figure(results: Results, task: str, metric: str, title: str) -> Drawing:
     """Draw one metric of a task. Raises NotDrawnError if no run of the task has it."""
     planned = task in results.plan.tasks
     empty = without_runs(results, task) if planned else []
-    rows = [row for row in (long_table(results, task, published) if planned else []) if row.cell.metric == metric]
+    rows = [row for row in (long_table(results, task) if planned else []) if row.cell.metric == metric]
     rows = [row for row in rows if row.cell.variant not in empty]
     conditions = list(dict.fromkeys(row.cell.condition for row in rows))
     if not any(row.summary.n for row in rows):

@@ -12,7 +12,6 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.published import Published
 from capsbench.report.readers import read_arrays, scored
 from capsbench.report.results import Results
 
@@ -20,7 +19,7 @@ TASK, CONDITION = "mnist", "test"
 LINES, COLUMNS = 3, 12
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Pictures that evaluation stored, by the share of wrong answers, each variant counting alike."""
     answers: dict[str, list[Answers]] = {}
     pictures: dict[int, np.ndarray] = {}

@@ -8,12 +8,11 @@ from capsbench.report.compared import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
 from capsbench.report.ladder_table import cost_of, ladder_caption
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.wide import with_interval
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Draw it. Raises NotDrawnError if the plan has no ladder, or no rung of it is finished."""
     rows = [row for row in readable(results, compared(results, "ladder")) if row.metric.headline]
     panels: dict[tuple[str, str], list[Compared]] = {}

@@ -7,7 +7,6 @@ import pandas as pd
 from capsbench.report.captions import conditions_in_words, pairs_drawn
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, seeds_and_mean, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import OVERLAP, read_series, scored
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
@@ -16,7 +15,7 @@ PANELS = 4
 COPY = "baseline_"  # the merged input itself, taken for each digit
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """One panel a metric of the readable table, as far as overlap.csv has it; one line a variant."""
     parts = []
     for run in scored(results, "multimnist", "test"):

@@ -9,7 +9,6 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.published import Published
 from capsbench.report.readers import Arrays, read_arrays, scored
 from capsbench.report.results import Results
 
@@ -26,7 +25,7 @@ COLUMNS = (6, 5, 5)  # right, wrong, absent
 ROWS = ["input", "digit 1", "digit 2", "decoded 1", "decoded 2"]
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Three blocks: pairs that were recognised, pairs that were not, and what the decoder draws for an absent class."""
     runs = scored(results, "multimnist", "test")
     found = None

@@ -8,14 +8,13 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import headline_run, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.published import Published
 from capsbench.report.readers import read_arrays, scored
 from capsbench.report.results import Results
 
 DIGITS = 3
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Rows are the dimensions of the winning capsule, columns the offsets added to one of them before decoding."""
     runs = [run for run in scored(results, "mnist", "test") if run.has_capsules]
     found = None

@@ -9,7 +9,6 @@ from matplotlib.ticker import FuncFormatter
 
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, number_axis, seeds_and_mean, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
 from capsbench.report.routing_table import CONDITION, TASK, caption_words, variants_looked_at
@@ -23,7 +22,7 @@ PANELS = (
 )
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Error, flips, entropy and energy against the passes at test time; the change of the logits pass by pass."""
     passes, logits = _read(results, "iterations", COLUMNS), _read(results, "logits", ("iteration", "change"))
     if passes is None:

@@ -10,14 +10,13 @@ from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks_of, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results, Run
 
 POINTS = 400  # a line needs no more; the authors' budget writes thousands of rows
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """Loss against step: each seed a thin line, the variant's mean over its seeds a thick one."""
     curves: dict[str, dict[str, list[pd.Series]]] = {}
     for task in results.plan.tasks:

@@ -13,7 +13,6 @@ from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, span
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
-from capsbench.report.published import Published
 from capsbench.report.results import Results
 from capsbench.report.tables import Metric, long_table, spec_for
 from capsbench.report.wide import left_out, without_runs
@@ -23,9 +22,9 @@ PAPER = COLOURS[5]
 PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (28x56)"}
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """One panel a metric, one bar a variant and condition, with its interval and its seeds."""
-    rows = long_table(results, TASK, published) if TASK in results.plan.tasks else []
+    rows = long_table(results, TASK) if TASK in results.plan.tasks else []
     metrics = [m for m in spec_for(TASK, results).main if any(r.cell.metric == m.name and r.summary.n for r in rows)]
     if not metrics:
         raise NotDrawnError(f"no finished run of task {TASK} has an accuracy")

@@ -8,7 +8,6 @@ from matplotlib.ticker import MaxNLocator
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, looks_of, seeds_and_mean, tidy
-from capsbench.report.published import Published
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
@@ -16,7 +15,7 @@ from capsbench.report.tables import spec_for
 TASK = "two_digit"
 
 
-def draw(results: Results, published: Published) -> Drawing:
+def draw(results: Results) -> Drawing:
     """One panel a metric, for the source's condition; each seed a thin line, the mean over seeds a thick one."""
     spec = spec_for(TASK, results)
     condition = spec.shown
