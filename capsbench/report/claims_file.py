@@ -44,6 +44,7 @@ class Claim(ResultsFile):
     family: str = ""
     verdict: Verdict
     why: str
+    reason: str | None = None  # why it was not run, as a kind
     condition: str | None = None
     metric: str | None = None
     shown: Shown = Shown()

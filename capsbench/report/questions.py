@@ -53,9 +53,6 @@ QUESTIONS = (
         },
     ),
 )
-NO_CELL = "this plan has no such cell"
-NO_RUN = "no run has the number yet"
-LOST = "its runs failed or were not matched"
 OPPOSITE: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
 HIGHER_IS_BETTER = ("accuracy",)
 
@@ -91,24 +88,13 @@ class Untested:
 
 
 def untested(judged: ClaimsFile) -> list[Untested]:
-    """Why claims were not run, the most frequent kind first. A kind is what stands before a reason's colon."""
+    """Why claims were not run, the most frequent kind first."""
     kinds: dict[str, Counter[str]] = {}
     for claim in judged.claims:
         if claim.verdict == "not run":
-            why = claim.why.rstrip(".")
-            kinds.setdefault(_kind(why), Counter())[why] += 1
+            kinds.setdefault(str(claim.reason), Counter())[claim.why.rstrip(".")] += 1
     found = [Untested(kind, reasons.total(), reasons.most_common()) for kind, reasons in kinds.items()]
     return sorted(found, key=lambda untested: -untested.count)
-
-
-def _kind(why: str) -> str:
-    if why.startswith(NO_CELL.removesuffix("such cell")):
-        return NO_CELL
-    if why.startswith("every run of "):
-        return LOST
-    if why.startswith("no run of "):
-        return NO_RUN
-    return why.split(":")[0]
 
 
 def outcome(claim: Claim, said: Outcome) -> Outcome:

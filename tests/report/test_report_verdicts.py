@@ -252,17 +252,21 @@ def test_synthetic_affnist_judges_its_own_claims_alone(tmp_path: Path) -> None:
         claim("direction", **against | {"data": "affnist-synth"}, id="own"),
     )[0].judgements
     assert value.why == direction.why == "official data missing: scored on affnist-synth."
+    assert value.reason == "official data missing"
     assert {value.verdict, direction.verdict} == {"not run"}
     assert own.verdict == "reproduced"
 
 
 def test_what_is_missing_is_named(full: Path) -> None:
-    assert one(full, claim("value", cell="mnist/capsnet-r1")).why == "this plan has no cell mnist/capsnet-r1."
+    judgement = one(full, claim("value", cell="mnist/capsnet-r1"))
+    assert judgement.why == "this plan has no cell mnist/capsnet-r1."
+    assert judgement.reason == "this plan has no such cell"
     for seed in range(5):
         toy.fail(full, "mnist", "cnn", seed)
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "not run"
     assert judgement.why == "every run of mnist/cnn (5) failed or was not matched."
+    assert judgement.reason == "its runs failed or were not matched"
     untested = {key: claim("value")[key] for key in ("id", "sentence", "source", "kind", "family")}
     judgement = one(full, untested | {"untested": "the suite has no CIFAR-10"})
     assert (judgement.verdict, judgement.why) == ("not run", "not tested here: the suite has no CIFAR-10.")

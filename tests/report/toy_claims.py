@@ -29,6 +29,7 @@ def claim(name: str, verdict: str, variants: list[str], **changes: Any) -> dict[
     return {
         "id": name, "sentence": f"Sentence of {name}.", "source": "Table 1", "kind": kind, "family": "mnist",
         "verdict": verdict, "why": f"because of {name}", "metric": "error", "unit": "%", "condition": "test",
+        "reason": None if run else "not tested here",
         "dataset": {"name": "mnist", "badge": "MNIST"}, "budget": "reduced", "effect": -0.2 if run else None,
         "shown": {"ours": "-0.2 (-0.3 to -0.1) %" if run else "–", "claimed": "< 0"},
         "ci_low": -0.3 if run else None, "ci_high": -0.1 if run else None, "p": 0.01 if run else None,

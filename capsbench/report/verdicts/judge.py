@@ -52,15 +52,15 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
     """The claim with its estimate and p; without them where it is not run or has too few seeds."""
     judgement = Judgement(claim, sides_of(results, claim))
     if (reason := why_not_run(results, claim, judgement.sides)) is not None:
-        judgement.why = f"{reason}."
+        judgement.reason, judgement.why = reason.kind, f"{reason.words}."
         return judgement
     sides = judgement.sides
     try:
         judgement.estimate = _estimate(claim, sides, reader)
         if claim.test == "crossed":
             judgement.mcnemar = _mcnemar(sides, reader)
-    except NoAnswersError as reason:
-        judgement.estimate, judgement.why = None, f"{reason}."
+    except NoAnswersError as error:
+        judgement.estimate, judgement.reason, judgement.why = None, "its answers cannot be read", f"{error}."
         return judgement
     if judgement.estimate is None:
         judgement.verdict = "undecided"

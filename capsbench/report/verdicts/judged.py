@@ -30,6 +30,7 @@ class Judgement:
     sides: list[Side]  # the claimed cell first; empty for a claim that the suite has no experiment for
     verdict: Verdict = "not run"
     why: str = ""
+    reason: str | None = None  # of a claim that is not run: the kind of reason, by which the page counts
     estimate: Estimate | None = None  # our mean (value), or claimed less baseline
     welch: Estimate | None = None
     p: float | None = None
@@ -66,6 +67,7 @@ class Judgement:
             "direction": claim.direction,
             "verdict": self.verdict,
             "why": self.why,
+            "reason": self.reason,
             "metric": claim.metric,
             "unit": next((side.unit for side in self.sides if side.values), None),
             "condition": claim.condition,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from capsbench.plan.claims import PARAMETERS, Claim
 from capsbench.report.captions import listing
@@ -12,6 +12,7 @@ from capsbench.report.results import Results, Run
 from capsbench.report.statistics import summarise
 
 SUBSTITUTE = "uci-digits"
+REDUCED = "reduced protocol"
 
 
 @dataclass(frozen=True)
@@ -92,42 +93,53 @@ def reductions(results: Results, side: Side) -> list[Reduced]:
     return [Reduced(kind="experiment", words=words) for words in results.plan.reductions[side.task]]
 
 
-def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> str | None:
-    """Why a claim is not judged by these results, as a sentence without its full stop; None if it is."""
+class NotRun(NamedTuple):
+    """Why a claim is not judged: the kind of reason, by which the page counts, and a sentence without its full stop."""
+
+    kind: str
+    words: str
+
+
+def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | None:
+    """Why a claim is not judged by these results; None if it is."""
     if claim.untested is not None:
-        return f"not tested here: {claim.untested}"
+        return NotRun("not tested here", f"not tested here: {claim.untested}")
     plan = results.plan
     if missing := [f"{s.task}/{s.variant}" for s in sides if s.variant not in plan.tasks.get(s.task, [])]:
-        return f"this plan has no cell {listing(dict.fromkeys(missing))}"
+        return NotRun("this plan has no such cell", f"this plan has no cell {listing(dict.fromkeys(missing))}")
     if reason := _other_data(results, claim, sides):
         return reason
     found = [reduced for side in sides for reduced in reductions(results, side)]
     if other := dict.fromkeys(r.words for r in found if r.kind == "experiment"):
-        return f"reduced protocol: {', '.join(other)} is another experiment than the claim's"
+        return NotRun(REDUCED, f"{REDUCED}: {', '.join(other)} is another experiment than the claim's")
     if claim.kind == "value" and claim.metric != PARAMETERS:
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
-            return f"reduced protocol: {', '.join(shorter) or 'budget reduced'}, which judges no published value"
+            said = ", ".join(shorter) or "budget reduced"
+            return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published value")
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
         planned = sum((run.task, run.variant) == (side.task, side.variant) for run in plan.runs)
         if side.failed >= planned > 0:
-            return f"every run of {side.task}/{side.variant} ({planned}) failed or was not matched"
+            words = f"every run of {side.task}/{side.variant} ({planned}) failed or was not matched"
+            return NotRun("its runs failed or were not matched", words)
         lost = f", {side.failed} failed or not matched" if side.failed else ""
-        return f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
+        words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
+        return NotRun("no run has the number yet", words)
     return None
 
 
-def _other_data(results: Results, claim: Claim, sides: list[Side]) -> str | None:
+def _other_data(results: Results, claim: Claim, sides: list[Side]) -> NotRun | None:
     """Why the data are not the claim's."""
     plan = results.plan
     wanted = "mnist" if claim.data in ("affnist", "affnist-synth") else claim.data
     if plan.dataset.name != wanted:
         kind = "substitute data" if plan.dataset.name == SUBSTITUTE else "other data"
-        return f"{kind}: this plan has {plan.dataset.badge}, the claim is about {wanted}"
+        return NotRun(kind, f"{kind}: this plan has {plan.dataset.badge}, the claim is about {wanted}")
     scored = {side.dataset for side in sides if side.dataset}
     if claim.metric == PARAMETERS or scored <= {claim.data}:
         return None
     if claim.data == "affnist":
-        return f"official data missing: scored on {listing(sorted(scored))}"
-    return f"other data: scored on {listing(sorted(scored))}, the claim is about {claim.data}"
+        kind = "official data missing"
+        return NotRun(kind, f"{kind}: scored on {listing(sorted(scored))}")
+    return NotRun("other data", f"other data: scored on {listing(sorted(scored))}, the claim is about {claim.data}")
