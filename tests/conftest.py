@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from counting import COUNTS, summary
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell's background job (CI's, say) ignores Ctrl-C, and so would all that the tests start: a test that interrupts
+    # a process would then prove something else. A handler of ours is not inherited, so they begin as in a terminal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
