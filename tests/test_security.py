@@ -135,26 +135,61 @@ HOSTILE = ["../x; rm", "..", ".", "a/b", "a\\b", "/etc", "$(touch pwned)", "`tou
            "{x}", "a;b", "a|b", "a&b", "a'b", 'a"b', "a*", "~", "a\0b", "é", "x" * 101, "a..b", "a.", ".a"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("where", ["variant", "plan", "routing file", "routing name", "bare routing"])
-def test_a_name_that_could_be_a_path_or_a_shell_word_is_refused(tmp_path: Path, where: str, name: str) -> None:
-    path = Place(tmp_path, ROOT).plan()
+NOT_A_NAME = "letters, digits, '_', '-', '+' and single dots only."
+
+
+def named(folder: Path, where: str, name: str) -> Path:
+    """A plan that holds together, but for the name if that is wrong."""
+    (folder / "my_file.py").write_text("def route(votes): ...\n")
+    path = Place(folder, ROOT).plan()
     value = yaml.safe_load(path.read_text())
+    mnist = value["tasks"]["mnist"]["variants"]
     if where == "variant":
         value["variants"][name] = {"base": "cnn"}
+        mnist.append(name)
     elif where == "plan":
         value["name"] = name
     elif where == "bare routing":
-        value["tasks"]["mnist"]["variants"].append(f"{name}:route")
+        mnist.append(f"{name}:route")
     else:
         routing = f"{name}:route" if where == "routing file" else f"my_file:{name}"
         value["variants"]["mine"] = {"base": "capsnet-r3", "routing": routing}
-        value["tasks"]["mnist"]["variants"].append("mine")
+        mnist.append("mine")
     path.write_text(yaml.safe_dump(value, allow_unicode=True))
+    return path
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    ("where", "rule"),
+    [
+        ("variant", "{name!r} is not a name for a variant: " + NOT_A_NAME),
+        ("plan", "name: {name!r} is not a name: " + NOT_A_NAME),
+        ("routing file", "there is no routing {name_route!r}; outside the package it is my_file:my_routing."),
+        ("routing name", "there is no routing {my_name!r}; outside the package it is my_file:my_routing."),
+        ("bare routing", "tasks.mnist.variants: no variant {name_route!r}"),
+    ],
+)
+def test_a_name_that_could_be_a_path_or_a_shell_word_is_refused(
+    tmp_path: Path, where: str, rule: str, name: str
+) -> None:
+    """By the rule on names itself: that no such file happens to be there would be no protection."""
+    path = named(tmp_path, where, name)
     with pytest.raises(PlanError) as caught:
         House.load(path)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert said.startswith(str(path))
+    assert rule.format(name=name, name_route=f"{name}:route", my_name=f"my_file:{name}") in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("variant", "a.b-c_d+e"), ("plan", "a.b"), ("routing file", "my_file"), ("routing name", "route"),
+     ("bare routing", "my_file")],
+)  # fmt: skip
+def test_a_plan_with_a_decent_name_in_the_same_place_loads(tmp_path: Path, where: str, name: str) -> None:
+    assert House.load(named(tmp_path, where, name)).cells
 
 
 def test_snakemake_s_config_cannot_name_anything(tmp_path: Path, clone_of_source: Place) -> None:
