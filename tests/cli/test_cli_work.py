@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from capsbench.cli import work as working
 from capsbench.cli.wanted import Wanted, expected_seconds
-from capsbench.cli.work import work
+from capsbench.cli.work import Deadline, work
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest
@@ -169,15 +170,26 @@ def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> N
 def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
     begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made: list[Deadline] = []
+
+    class Kept(Deadline):
+        def __init__(self, minutes: float | None) -> None:
+            super().__init__(minutes)
+            made.append(self)
+
     def evaluate(*_: object) -> None:
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 5 * 60  # set for when time is up
+        made[0].end = time.monotonic()  # which is now, however long it took to come here
         with StopSignal() as stop:
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
             for _ in range(600):
                 if stop.name:
                     raise ResourceError("stopped, saved after 5 of 80")
                 time.sleep(0.05)
 
+    monkeypatch.setattr(working, "Deadline", Kept)
     monkeypatch.setattr(working, "evaluate_cells", evaluate)
     console = Console(record=True, width=300)
-    assert work(console, plans, 0.02, "cpu", 1, Wanted(seeds=(0,))) == 8
+    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == 8
     assert "stopped, saved after 5 of 80" in console.export_text()
     assert begun == ["a mnist/cnn 0"]
