@@ -165,7 +165,9 @@ def test_a_bare_routing_is_the_paper_s_capsnet_with_another_routing(folder: Path
 
 
 def test_two_variants_in_one_folder_are_refused(folder: Path) -> None:
-    text = PLAN.replace("mine:", "my_file.my_routing:").replace("VARIANT", "'my_file:my_routing', my_file.my_routing")
+    text = PLAN.replace("VARIANT", "'my_file:my_routing', my_file.my_routing")
+    text += OWN.replace("mine:", "my_file.my_routing:")
+    assert "variants: {my_file.my_routing: {base" in text
     (folder / "plan.yaml").write_text(text)
     with pytest.raises(PlanError, match=r"my_file:my_routing and my_file.my_routing would share the folder"):
         House.load(folder / "plan.yaml")
