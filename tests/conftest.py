@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -17,6 +18,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job (CI's, say) ignores Ctrl-C, and so would all that the tests start: a test that interrupts
     # a process would then prove something else. A handler of ours is not inherited, so they begin as in a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    with contextlib.suppress(ImportError):  # the few tests that a GPU machine runs do without (docs/gpu-run.md)
+        from hypothesis import settings
+
+        settings.register_profile("capsbench", deadline=None)  # a loaded machine takes its time; pytest's limit stays
+        settings.load_profile("capsbench")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

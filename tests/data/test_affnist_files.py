@@ -279,7 +279,7 @@ def test_a_locked_archive_is_a_sentence(tmp_path: Path) -> None:
 ARCHIVE = zipped({"test.mat": mat_bytes(official_fields(PIXELS[:2], LABELS[:2], ORIGINALS[:2]))})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_archives_raise_nothing_but_dataerror(data: st.DataObject, tmp_path_factory) -> None:
     content = bytearray(ARCHIVE)

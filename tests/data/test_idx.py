@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from small_data import idx
@@ -75,7 +75,6 @@ def test_a_split_that_does_not_hold_together(images, labels, what):
         read_split(images, labels, "images", "labels")
 
 
-@settings(deadline=None)  # a loaded machine takes its time
 @given(arrays(np.uint8, st.one_of(st.tuples(st.integers(1, 30)), st.tuples(*[st.integers(1, 5)] * 3))))
 def test_every_array_comes_back(array):
     assert np.array_equal(read_idx(idx(array), "any"), array)
@@ -88,7 +87,6 @@ header = st.builds(
 )
 
 
-@settings(deadline=None)  # a loaded machine takes its time
 @given(st.one_of(st.binary(max_size=64), st.builds(bytes.__add__, header, st.binary(max_size=64))))
 def test_whatever_the_bytes_only_data_errors_escape(data):
     try:
@@ -110,7 +108,6 @@ def damaged(draw, whole: bytes) -> bytes:
     return whole[:place] + middle + whole[place + (how == "change") :]
 
 
-@settings(deadline=None)  # a loaded machine takes its time
 @given(damaged(IMAGES), damaged(LABELS))
 def test_damaged_splits_give_data_errors_or_three_images(images, labels):
     try:

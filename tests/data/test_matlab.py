@@ -108,7 +108,7 @@ def read_anything(content: bytes) -> None:
     assert part.labels.max() <= 9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(compressed=st.booleans(), data=st.data())
 def test_damaged_bytes_raise_nothing_but_dataerror(compressed: bool, data: st.DataObject) -> None:
     content = bytearray(FILES[compressed])
@@ -118,7 +118,7 @@ def test_damaged_bytes_raise_nothing_but_dataerror(compressed: bool, data: st.Da
     read_anything(bytes(content[: data.draw(st.none() | st.integers(0, len(content)))]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=400))
 def test_any_bytes_raise_nothing_but_dataerror(tail: bytes) -> None:
     read_anything(tail)

@@ -57,7 +57,7 @@ def test_a_curve_that_begins_above_the_level_cannot_be_interpolated() -> None:
         read_off(array(0.995, 0.996), array(0.6, 0.7), LEVEL)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0, 1), min_size=2, max_size=30),
     st.lists(st.floats(0, 1), min_size=30, max_size=30),

@@ -43,7 +43,7 @@ def test_half_credit_counts_digits_and_the_exact_rule_counts_pairs() -> None:
     assert exactly(scores, labels).float().mean().item() == 2 / 4
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.permutations(range(10)), st.permutations(range(10)))
 def test_without_ties_it_is_the_two_highest_scores(ranks: list[int], classes: list[int]) -> None:
     scores, labels = torch.tensor([ranks]) / 10, torch.tensor([classes[:2]])
