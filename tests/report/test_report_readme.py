@@ -1,0 +1,145 @@
+"""README's promise: results/paper follows from the files of its runs, and README's numbers from results/paper."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from capsbench.plan import House, config_folder
+from capsbench.plan.claims import load_claims
+from capsbench.report.collect import collect
+from capsbench.report.published import Published
+from capsbench.report.results import Results
+from capsbench.report.tables import csv_frame, long_table
+from capsbench.report.verdicts import Judged, judge
+from capsbench.report.verdicts.tables import csv_frame as claims_frame
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAPER = REPOSITORY / "results" / "paper"
+README = " ".join((REPOSITORY / "README.md").read_text().split())
+# Prose, and what only drawing tells: a word may be mended before the next report. Numbers and verdicts may not move.
+PROSE = {"sentence", "source", "title", "why", "reductions", "figures", "ours", "claimed", "families"}
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return collect(PAPER)
+
+
+@pytest.fixture(scope="module")
+def judged(results: Results) -> Judged:
+    return judge(results, load_claims())
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, Any]:
+    return dict(json.loads((PAPER / "claims.json").read_text()))
+
+
+def unlike(ours: Any, theirs: Any, where: str) -> list[str]:
+    """Where two values of claims.json differ by more than rounding, prose aside."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted((ours.keys() | theirs.keys()) - PROSE)
+        return [found for key in keys for found in unlike(ours.get(key), theirs.get(key), f"{where}.{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [found for n, pair in pairs for found in unlike(*pair, f"{where}.{n}")]
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (ours, theirs))
+    same = math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12) if numbers else ours == theirs
+    return [] if same else [f"{where}: {theirs!r} is stored, {ours!r} follows from the runs"]
+
+
+def test_the_verdicts_of_results_paper_follow_from_its_runs(results, judged, stored) -> None:
+    ours, theirs = (
+        {claim["id"]: claim for claim in said["claims"]}
+        for said in (json.loads(json.dumps(judged.as_json(results, set()))), stored)
+    )
+    assert ours.keys() == theirs.keys()
+    assert unlike(ours, theirs, "claims") == []
+    assert judged.counts() == stored["counts"]
+
+
+@pytest.mark.parametrize("task", ["mnist", "affnist", "multimnist", "two_digit"])
+def test_the_tables_of_results_paper_follow_from_its_runs(results, published: Published, task: str) -> None:
+    assert task in results.plan.tasks
+    same_table(csv_frame(long_table(results, task, published)), f"{task}.csv")
+
+
+def test_the_table_of_claims_follows_from_its_runs(results, judged) -> None:
+    same_table(claims_frame(judged, results), "claims.csv")
+
+
+def same_table(ours: pd.DataFrame, name: str) -> None:
+    theirs = pd.read_csv(PAPER / "tables" / name)
+    assert list(ours.columns) == list(theirs.columns)
+    assert len(ours) == len(theirs)
+    for column in set(theirs.columns) - PROSE:
+        one, other = ours[column], theirs[column]
+        if pd.api.types.is_numeric_dtype(other):
+            assert pd.to_numeric(one).tolist() == pytest.approx(other.tolist(), rel=1e-9, nan_ok=True), column
+        else:
+            assert one.fillna("").tolist() == other.fillna("").tolist(), column
+
+
+def said(pattern: str) -> tuple[str, ...]:
+    """What README says in the place of the groups of `pattern`. A sentence that is gone or said twice is a failure."""
+    found = list(re.finditer(pattern, README))
+    assert len(found) == 1, f"README says {len(found)} times what this test reads with {pattern!r}; mend either."
+    return found[0].groups()
+
+
+def numbers(pattern: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in said(pattern))
+
+
+def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
+    counts, claims = stored["counts"], stored["claims"]
+    assert numbers(r"Of (\d+) claims (\d+) hold:") == (len(claims), counts["reproduced"])
+    undecided, idle, *parts = numbers(
+        r"(\d+) are undecided, (\d+) not run: (\d+) cannot be tested here, (\d+) belong to other plans, (\d+) wait\."
+    )
+    assert (undecided, idle) == (counts["undecided"], counts["not run"])
+    assert counts["not reproduced"] == 0, "README speaks of no claim that is not reproduced"
+    why = [claim["why"] for claim in claims if claim["verdict"] == "not run"]
+    never = sum(words.startswith("not tested here") for words in why)
+    elsewhere = sum(words.startswith(("this plan has no cell", "other data", "reduced protocol")) for words in why)
+    assert parts == [never, elsewhere, len(why) - never - elsewhere]
+    assert numbers(r"judges (\d+) claims, naming (\d+) more that it cannot test") == (len(claims) - never, never)
+
+
+def test_readme_counts_the_runs_there_are(results) -> None:
+    assert numbers(r"holds the (\d+) runs, made on CPU cores") == (len(results.runs),)
+    assert {run.manifest.status for run in results.runs.values()} == {"done"}
+    assert numbers(r"\(its (\d+) runs two days\)") == (runs("paper", "two_digit"),)
+
+
+def test_readme_s_plans_are_all_there_are_with_their_runs() -> None:
+    rows = re.findall(r"^\| (`[^|]*\.yaml`) \|.*\| (\d+)(?: each)? \|$", (REPOSITORY / "README.md").read_text(), re.M)
+    told = {name: int(count) for names, count in rows for name in re.findall(r"([\w-]+)\.yaml", names)}
+    plans = {path.stem for path in config_folder().glob("*.yaml")} - {"claims", "published", "variants"}
+    assert told == {name: runs(name) for name in plans}
+
+
+def runs(plan: str, task: str | None = None) -> int:
+    cells = House.load(config_folder() / f"{plan}.yaml").cells
+    return sum(len(cell.seeds) for cell in cells if task in (None, cell.task))
+
+
+def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(results, published: Published) -> None:
+    rows = {
+        results.plan.title(row.cell.variant): row.summary
+        for row in long_table(results, "two_digit", published)
+        if (row.cell.condition, row.cell.metric) == ("56x28", "top2_accuracy") and row.summary.n
+    }
+    told = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (\d+) \|", README)
+    assert len(told) >= 5
+    for name, *words in told:
+        found = rows[name.replace(" (the source's)", "")]
+        shown = [f"{value:.1f}" for value in (found.mean, found.low, found.high)]
+        assert words == [*shown, str(found.n)], name
