@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,6 +23,7 @@ from capsbench.plan import Cell, House
 from capsbench.report.contract import Metrics, read
 from capsbench.training.digits import training_digits
 from capsbench.training.probe_affnist import AffnistProbe
+from capsbench.training.probe_two_digit import TwoDigitProbe
 from capsbench.training.run import Setting, make_stream, train_run
 from capsbench.training.step import Step
 
@@ -94,32 +97,76 @@ def test_affnist_never_trains_on_the_digits_that_it_is_matched_on(house: House, 
     assert torch.equal(train.labels, digits.train.labels[200:])
 
 
-@pytest.mark.parametrize("step", [5, 10, 12])  # the first measurement, one between, the last
-def test_a_signal_does_not_wait_for_the_end_of_a_measurement(
-    house: House, digits: Digits, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    cell = house.cell("affnist", "convnet-avg")
-    setting = Setting(house, cell, digits, DATASET, DEVICE, 1, lambda _: None)
-    folder = house.run_folder(cell, 0)
-    undisturbed = train_run(setting, 0, lambda *_: None)["weights"], (folder / "curve.csv").read_text()
-    shutil.rmtree(folder)
-    measure = AffnistProbe.measure
+def outcome(manifest: dict[str, Any], folder: Path) -> tuple[str, str]:
+    """What a run that was stopped must end with, bit for bit."""
+    curve = folder / "curve.csv"
+    return manifest["weights"], curve.read_text() if curve.exists() else ""
 
-    def interrupted(self: AffnistProbe, model: nn.Module, done: int) -> dict[str, float]:
+
+@pytest.fixture
+def undisturbed(house: House, digits: Digits) -> Callable[[str, str], tuple[Setting, Path, tuple[str, str]]]:
+    """A cell trained from beginning to end, its folder then emptied: setting, folder, outcome."""
+
+    def train(task: str, variant: str) -> tuple[Setting, Path, tuple[str, str]]:
+        cell = house.cell(task, variant)
+        setting, folder = Setting(house, cell, digits, DATASET, DEVICE, 1, lambda _: None), house.run_folder(cell, 0)
+        found = outcome(train_run(setting, 0, lambda *_: None), folder)
+        shutil.rmtree(folder)
+        return setting, folder, found
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("probe", "task", "variant", "step"),
+    [
+        (AffnistProbe, "affnist", "convnet-avg", 5),  # the first measurement, one between, the last
+        (AffnistProbe, "affnist", "convnet-avg", 10),
+        (AffnistProbe, "affnist", "convnet-avg", 12),
+        (TwoDigitProbe, "two_digit", "two-digit-kmeans", 10),
+    ],
+)
+def test_a_signal_does_not_wait_for_the_end_of_a_measurement(
+    undisturbed: Any, monkeypatch: pytest.MonkeyPatch, probe: Any, task: str, variant: str, step: int
+) -> None:
+    setting, folder, expected = undisturbed(task, variant)
+    measure = probe.measure
+
+    def interrupted(self: Any, model: nn.Module, done: int) -> dict[str, float]:
         row = measure(self, model, done)
         if done == step:
-            monkeypatch.setattr(AffnistProbe, "measure", measure)
+            monkeypatch.setattr(probe, "measure", measure)
             os.kill(os.getpid(), signal.SIGTERM)
             measure(self, model, done)
             pytest.fail("the measurement went on")
         return row
 
-    monkeypatch.setattr(AffnistProbe, "measure", interrupted)
+    monkeypatch.setattr(probe, "measure", interrupted)
     with pytest.raises(ResourceError, match=f"stopped by SIGTERM, saved after step {step} of 12"):
         train_run(setting, 0, lambda *_: None)
     manifest = train_run(setting, 0, lambda *_: None)
     assert manifest["resumed"] == 1
-    assert (manifest["weights"], (folder / "curve.csv").read_text()) == undisturbed
+    assert outcome(manifest, folder) == expected
+
+
+# at the end of an epoch, where two digits are measured, and inside one; the pairs of MultiMNIST are made as they come
+@pytest.mark.parametrize(
+    ("task", "variant", "step"),
+    [
+        ("two_digit", "two-digit-kmeans", 10),
+        ("two_digit", "two-digit-kmeans", 11),
+        ("multimnist", "capsnet-r3-recon", 7),
+    ],
+)
+def test_stopped_between_two_steps_it_goes_on_to_the_same_bits(
+    undisturbed: Any, task: str, variant: str, step: int
+) -> None:
+    setting, folder, expected = undisturbed(task, variant)
+    with pytest.raises(ResourceError, match=f"stopped by SIGTERM, saved after step {step} of 12"):
+        train_run(setting, 0, lambda done, *_: signal.raise_signal(signal.SIGTERM) if done == step else None)
+    manifest = train_run(setting, 0, lambda *_: None)
+    assert manifest["resumed"] == 1
+    assert outcome(manifest, folder) == expected
 
 
 @pytest.mark.parametrize("variant", ["multimnist-cnn", "capsnet-r3-recon"])

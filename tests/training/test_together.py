@@ -42,11 +42,22 @@ tasks:
     test_images: 40
     transforms: 2
     factor_images: 20
+  multimnist:
+    variants: [capsnet-r3-recon]
+    train_pairs: 5_000
+    test_pairs: 100
+    segmentation_pairs: 30
+  two_digit:
+    variants: [two-digit-kmeans]
+    train_images: 128
+    pairs: 60
+    last_epochs: 2
 """
 DATASET = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "d"}
 RESOLVED = {"precision": "float32", "precision_timings": None}
 CAPSNET = ("mnist", "capsnet-r3-recon")
 CELLS = [CAPSNET, ("mnist", "cnn"), ("mnist", "resnet-flops"), ("affnist", "capsnet-r3-recon")]
+CELLS += [("multimnist", "capsnet-r3-recon"), ("two_digit", "two-digit-kmeans")]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,7 @@ def at_once(monkeypatch) -> Callable[[int], None]:
     return lambda count: monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", str(count))
 
 
-# cnn: dropout; resnet: batch normalisation's running means; affnist: a probe along training
+# cnn: dropout; resnet: batch normalisation's running means; affnist, two_digit: a probe along training
 @pytest.mark.parametrize(("task", "variant"), CELLS)
 def test_seeds_at_once_end_in_the_bits_of_each_alone(tmp_path, digits, at_once, task: str, variant: str) -> None:
     alone, two, all_at_once = (Place(tmp_path / name, digits, task, variant) for name in ("alone", "two", "all"))
@@ -120,7 +131,7 @@ def test_seeds_at_once_end_in_the_bits_of_each_alone(tmp_path, digits, at_once, 
         assert [place.left(seed) for seed in SEEDS] == [alone.left(seed) for seed in SEEDS]
         assert json.loads((place.folder(1) / "manifest.json").read_text()) == manifests[1]
         assert not (place.folder(1) / "checkpoint").exists()
-    assert bool(alone.left(0)[2]) is (task == "affnist")
+    assert bool(alone.left(0)[2]) is (task in ("affnist", "two_digit"))
     assert len({alone.left(seed)[0] for seed in SEEDS}) == 3
 
 
