@@ -1,4 +1,4 @@
-"""The terminal: what each command prints, in a process of its own."""
+"""The terminal: what each command prints, in a process of its own where more than its help is asked for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from places import REPOSITORY, Place
+from typer.testing import CliRunner
 
+from capsbench.cli.travel import app  # with all commands
 from capsbench.pipeline import sole
 
-COMMANDS = ["plan", "variants", "data", "train", "evaluate", "cost", "report", "run", "doctor"]
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+ROWS = re.findall(r"^\| (`capsbench .*?) \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture
@@ -29,15 +32,33 @@ def test_help_names_every_command(place) -> None:
         assert re.search(rf"^\W*{command}\s+[A-Z]", said.out, re.MULTILINE), command
 
 
+def help_of(command: str) -> str:
+    """What a command's --help prints, asked in this process: a start of its own is a second for each of them."""
+    said = CliRunner().invoke(app, [command, "--help"], prog_name="capsbench", env={"COLUMNS": "120"})
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_says_what_it_does(place, command: str) -> None:
-    said = place.capsbench(command, "--help", COLUMNS="120")
-    assert said.code == 0
-    assert f"Usage: capsbench {command}" in said.out
-    assert "--done" not in said.out  # the pipeline's own
+def test_help_of_a_command_says_what_it_does(command: str) -> None:
+    said = help_of(command)
+    assert f"Usage: capsbench {command}" in said
+    assert re.search(r"^ [A-Z].*\w", said, re.MULTILINE)  # its first sentence
+    assert "--done" not in said  # the pipeline's own
     if command in ("train", "evaluate"):
         for option in ("--task", "--variant", "--seed", "--device", "--threads"):
-            assert option in said.out
+            assert option in said
+
+
+def test_readme_s_table_has_every_command_and_only_options_that_there_are() -> None:
+    named = []
+    for first, what in ROWS:
+        commands = [words.removeprefix("capsbench ").split()[0] for words in re.findall(r"`([^`]+)`", first)]
+        helps = "".join(map(help_of, commands))
+        for option in re.findall(r"--[a-z-]+", first + what):
+            assert re.search(rf"{option}\b", helps), (commands, option)
+        named += commands
+    assert sorted(named) == COMMANDS
 
 
 def test_the_module_is_the_command(place) -> None:
