@@ -16,7 +16,11 @@ from places import Place, copy_source
 from rich.console import Console
 from tools import mnist_folder
 
+from capsbench.cli import pack as packing
 from capsbench.cli.pack import archived_name, missing_packages, pack_results
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError
+from capsbench.training.checkpoint import read_tensors, write_tensors
 
 RUN = "runs/mnist/capsnet-r3-recon/seed-0"
 
@@ -31,6 +35,12 @@ def test_weights_give_their_figure_again_and_altered_ones_none(done) -> None:
     said = done.capsbench("evaluate", "--weights", file)
     assert said.code == 0, said.text
     assert f"mnist/capsnet-r3-recon seed 0, UCI digits, not MNIST: {published[0]}; as the file says" in said.out
+
+    tensors, meta = read_tensors(file)
+    write_tensors(file, tensors, {**meta, "correct": meta["correct"] + 1})  # a figure that these weights do not give
+    said = done.capsbench("evaluate", "--weights", file)
+    assert said.code == 1, said.text
+    assert f"{published[0]}; but the file says" in said.out
 
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
@@ -197,6 +207,21 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     (there / "run.sh").write_text((there / "run.sh").read_text().replace("tiny.yaml", "nowhere.yaml"))
     assert subprocess.run(["sh", there / "run.sh"], env=environment, capture_output=True, check=False).returncode == 2
     assert list(out.iterdir()) == []  # without OUT nothing is packed
+
+
+def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path: Path, monkeypatch) -> None:
+    assert packing.MEGABYTES == 60  # as docs/gpu-run.md says
+    monkeypatch.setattr(packing, "MEGABYTES", 0)
+    monkeypatch.setattr(packing, "git_state", lambda: {"commit": "a", "dirty": False})
+    monkeypatch.setattr(packing, "find_source", lambda _: DataSource("mnist", tmp_path, "MNIST", "plan"))
+    monkeypatch.setattr(packing, "verify", lambda _: {})
+    monkeypatch.setattr(packing, "_fetch", lambda names, site, _: (site / "large").mkdir(parents=True))
+    to = tmp_path / "pack.tar.gz"
+    to.write_text("an earlier one")
+    plans = [packing.REPOSITORY / "config" / "smoke.yaml"]
+    with pytest.raises(CapsbenchError, match=r"would have \d+ MB, more than 0; largest: large\. Name with --have what"):
+        packing.pack(Console(quiet=True), plans, to, "3.12", None)
+    assert to.read_text() == "an earlier one"
 
 
 def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
