@@ -87,6 +87,7 @@ class Place:
             "PYTHONPATH": str(self.clone),
             "CAPSBENCH_RESULTS": str(self.root),
             "CAPSBENCH_CACHE": str(self.folder / "cache"),
+            "CAPSBENCH_DEVICE": "cpu",  # what tests expect is a CPU's, also where there is a GPU
             "CAPSBENCH_STAND_IN": "1",  # ask no mirror; where a test sets it to nothing, they are asked
             **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NOWHERE),
         }

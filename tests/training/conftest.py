@@ -59,8 +59,10 @@ class Tiny:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Tiny:
+def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Tiny:
     environment = {key: value for key, value in os.environ.items() if key != "CAPSBENCH_DATA"}
     environment |= {"CAPSBENCH_CACHE": str(tmp_path / "cache"), "CAPSBENCH_STAND_IN": "1"}
     environment |= {"TMPDIR": str(tmp_path)}  # a GPU's lock lies there: tests beside each other share the GPU
+    if request.node.get_closest_marker("cuda") is None:
+        environment["CAPSBENCH_DEVICE"] = "cpu"  # what is expected here is a CPU's, also where there is a GPU
     return Tiny(tmp_path, environment)
