@@ -76,6 +76,22 @@ def test_seeds_differ_and_runs_repeat(tiny) -> None:
     assert bits(tiny.run_folder("first", seed=0)) != bits(tiny.run_folder("first", seed=1))
 
 
+def test_two_threads_repeat_and_a_stopped_run_keeps_to_its_own_two(tiny) -> None:
+    """As most published runs were trained. Bits differ with the number of threads, so the checkpoint's decides."""
+    plan = tiny.plan(steps=30)
+    for results in ("first", "second"):
+        assert tiny.run(results, "train", plan, "--seed", 0, "--threads", 2)[0] == 0
+    assert bits(tiny.run_folder("first")) == bits(tiny.run_folder("second"))
+    code, said = tiny.signalled("stopped", 17, "SIGKILL", "train", plan, "--seed", 0, "--threads", 2)
+    assert code == -signal.SIGKILL, said
+    code, said = tiny.run("stopped", "train", plan, "--seed", 0, "--threads", 1)
+    assert code == 0, said
+    assert "going on after step 16 of 30" in said
+    assert bits(tiny.run_folder("stopped")) == bits(tiny.run_folder("first"))
+    manifest = json.loads((tiny.run_folder("stopped") / "manifest.json").read_text())
+    assert manifest["resolved"]["threads"] == 2
+
+
 def test_an_altered_checkpoint_is_passed_over_aloud(tiny) -> None:
     plan = tiny.plan(steps=30)
     tiny.run("straight", "train", plan, "--seed", 0)
