@@ -33,7 +33,7 @@ def test_cost_at_a_batch_that_memory_does_not_hold_names_the_key_to_lower(place,
     limit = pages * os.sysconf("SC_PAGE_SIZE") + 4 * GIB  # images alone are 1.2 GiB, their features 19
     said = subprocess.run(
         [sys.executable, "-m", "capsbench", "cost", str(path)],
-        env={**no_data, "CAPSBENCH_RESULTS": str(place.root), "PYTHONPATH": str(REPOSITORY)},
+        env={**no_data, "CAPSBENCH_DEVICE": "cpu", "CAPSBENCH_RESULTS": str(place.root), "PYTHONPATH": str(REPOSITORY)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
