@@ -14,6 +14,8 @@ from capsbench.errors import CapsbenchError, ResourceError
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
 DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+
 # Objects that come before Python looks for garbage. Its default, 700, costs a tenth of a start with torch for nothing:
 # importing makes many objects and hardly any garbage.
 SELDOM = 10_000
@@ -55,6 +57,11 @@ def _run() -> None:
         # where no command knows better what to lower
         with says_what_to_lower("This command", "free memory on the device it worked on, or take a larger one"):
             app(prog_name="capsbench")  # also of `python -m capsbench`
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != STOPPED:  # typer's answer to Ctrl-C in a command, in silence
+            raise
+        print("capsbench: stopped.", file=sys.stderr)
+        sys.exit(STOPPED)
     except CapsbenchError as error:
         print(f"capsbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -65,6 +72,3 @@ def _run() -> None:
             raise
         print(f"capsbench: {error.filename or 'A file'} cannot be read or written ({error.strerror}).", file=sys.stderr)
         sys.exit(ResourceError.exit_code)
-    except KeyboardInterrupt:
-        print("capsbench: stopped.", file=sys.stderr)
-        sys.exit(130)
