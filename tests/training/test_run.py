@@ -76,6 +76,7 @@ def test_seeds_differ_and_runs_repeat(tiny) -> None:
     assert bits(tiny.run_folder("first", seed=0)) != bits(tiny.run_folder("first", seed=1))
 
 
+@pytest.mark.slow
 def test_two_threads_repeat_and_a_stopped_run_keeps_to_its_own_two(tiny) -> None:
     """As most published runs were trained. Bits differ with the number of threads, so the checkpoint's decides."""
     plan = tiny.plan(steps=30)
