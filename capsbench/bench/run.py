@@ -22,6 +22,7 @@ from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.fusing import choose_routing, plain_routing
+from capsbench.training.memory import is_out_of_memory
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
 
@@ -154,9 +155,9 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         try:
             found += _of_one_way(name, step, model, precision, batch, device, fused, say)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             say(f"{name}, {precision}: not timed, since torch says {str(error).splitlines()[0]}")
     return found
 

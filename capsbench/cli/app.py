@@ -185,6 +185,7 @@ def evaluate(
 ) -> None:
     """Evaluate a plan's trained runs under every condition of their task, or a file of weights.
 
+    Runs that are not trained are left out, said aloud.
     With --weights: exit code 1 where the figure is not the one that the file says.
     """
     if (path is None) == (weights is None):

@@ -49,8 +49,7 @@ def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
     """Hold B against A, cell by cell: the metrics of the readable tables, or every metric.
 
     Beyond noise is a Welch test over seeds with p under 0.05 after Holm over all that was tested. Identical are the
-    same seeds with the same values. Where a side has fewer than two seeds, or the seeds of
-    both agree, nothing is tested.
+    same seeds with the same values. With fewer than two seeds on a side, or seeds that agree on both, none is tested.
     """
     values = [_values(results, every_metric) for results in (a, b)]
     keys = list(dict.fromkeys([*values[0], *values[1]]))

@@ -50,7 +50,7 @@ class Experiment:
     metric: str
     badge: str
     budget: str
-    comparable: bool  # with the paper's figure: nothing is reduced, but for the budget
+    comparable: bool  # with the paper's figure: its data, nothing reduced but for the budget short
     ours: Bar | None
     baseline: Bar | None
     paper: float | None  # its place

@@ -50,7 +50,7 @@ def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> No
     assert [text.get_text() for text in error.figure.legends[0].get_texts()] == ["mean", "a seed", "the paper's value"]
     assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["capsnet-r3-recon"]
     assert error.caption.startswith(
-        "Dot: the mean over seeds; strokes: single seeds, of which one alone has no interval."
+        "Dot: the mean over seeds; strokes: single seeds. One alone, or several that agree, have no interval."
     )
     assert f"{len(toy.TASKS['mnist']) - 1} rows without a run yet." in error.caption
     hardest = draw("hardest", results)

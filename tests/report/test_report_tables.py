@@ -183,6 +183,7 @@ def test_no_figure_of_mnist_stands_beside_other_data_that_a_plan_names(tmp_path:
     assert csv_frame(long_table(results, "mnist"))["paper"].isna().all()
     caption = " ".join(table_caption(results, "mnist"))
     assert "paper" not in caption
+    assert set(results.published.notes) == {"multimnist"}
     assert "Fashion-MNIST" in caption
 
 

@@ -59,7 +59,7 @@ def interval_figure(results: Results, task: str, metric: str, title: str) -> Dra
         "Dot and bar: mean over seeds and Student's t 95 % interval; strokes: single seeds; "
         "an arrow: the interval goes on beyond the panel."
         if spread
-        else "Dot: the mean over seeds; strokes: single seeds, of which one alone has no interval.",
+        else "Dot: the mean over seeds; strokes: single seeds. One alone, or several that agree, have no interval.",
     ]
     if empty:
         words.append(f"{counted(len(empty), 'row')} without a run yet.")

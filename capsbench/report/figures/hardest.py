@@ -48,7 +48,9 @@ def draw(results: Results) -> Drawing:
         words = [_words(i, labels, runs) for i in line]
         show(axes, grid(1, COLUMNS, {(0, 0): np.stack([pictures[i] for i in line])}), [], words, size=7)
     if len(runs) == 1:
-        return Drawing(figure, "Test images that are wrong", _of_one_run(results, next(iter(answers)), order), (TASK,))
+        return Drawing(
+            figure, "Test images that the one run gets wrong", _of_one_run(results, next(iter(answers)), order), (TASK,)
+        )
     everywhere = sum(all(a.predicted[i] != labels[i] for a in runs) for i in order)
     missing = sum(i not in pictures for i in order[: len(chosen)])
     caption = (
