@@ -14,6 +14,7 @@ from tools import mnist_folder
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.errors import CapsbenchError
 from capsbench.pipeline import open_house
+from capsbench.plan.tuning import Tuned
 
 PLAN = """
 name: tiny
@@ -70,8 +71,11 @@ def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place,
         evaluate_cells(Console(quiet=True), house, source, house.cells, "cpu", 1, promise)
     assert not promise.exists()
     assert not list(results.rglob("metrics.json"))
-    evaluate_cells(Console(), house, source, house.cells, "cpu", 1, None)
-    assert "left out: 1 run not trained with this plan" in " ".join(capsys.readouterr().out.split())
+    waits = replace(cell, seeds=(2,), tuned=Tuned(place.folder / "tuned.json", "recipe", None))
+    with pytest.raises(CapsbenchError, match=r"has no learning rate yet; say `capsbench tune"):
+        evaluate_cells(Console(quiet=True), house, source, [waits], "cpu", 1, None)
+    evaluate_cells(Console(), house, source, [*house.cells, waits], "cpu", 1, None)
+    assert "left out: 2 runs not trained with this plan" in " ".join(capsys.readouterr().out.split())
     assert [path.parent.parent.name for path in results.rglob("test/metrics.json")] == ["seed-1"]
 
 
