@@ -96,7 +96,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, tails: int = 2) -> int | None:
-    """How many seeds a cell give 80 % chance of a decision, if value and spread stay as they are.
+    """How many seeds a cell give 80 % chance of a decision, if all else stays the same.
 
     Args:
         rooms: how far the estimate lies from each bound that it must be told from: one, or both bounds of a margin.

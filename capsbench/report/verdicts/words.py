@@ -49,8 +49,8 @@ def few_seeds(n: int) -> str:
 def needed(seeds: int | None) -> str:
     """How many seeds would decide it."""
     if seeds is None:
-        return f"no number of seeds up to {MOST_SEEDS:,} would decide it, if all else stays"
-    return f"{seeds:,} seeds a cell would decide it with 80 % chance, if all else stays"
+        return f"no number of seeds up to {MOST_SEEDS:,} would decide it, if all else stays the same"
+    return f"{seeds:,} seeds a cell would decide it with 80 % chance, if all else stays the same"
 
 
 def ours(judgement: Judgement) -> str:
