@@ -99,8 +99,7 @@ def work(
     houses = [open_plan(console, path) for path in paths]
     cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
-        with writable(house.folder):
-            write_json(house.folder / "plan.json", described(house, dataset_record(source)))
+        _describe(house, source)
     left = []
     for (house, source), its in zip(houses, cells, strict=True):
         say_affnist(console, house, source, its)
@@ -136,6 +135,11 @@ def work(
     return len(left) + passed_over
 
 
+def _describe(house: House, source: DataSource) -> None:
+    with writable(house.folder):
+        write_json(house.folder / "plan.json", described(house, dataset_record(source)))
+
+
 def _tuned(
     console: Console, house: House, source: DataSource, cell: Cell, device: str | None, threads: int
 ) -> tuple[House, Cell]:
@@ -143,6 +147,7 @@ def _tuned(
     tune_cells(console, house, source, [cell], device, threads, None)
     fresh, _ = open_house(house.path)
     fresh.custom_sources.update(house.custom_sources)  # a routing of the user's, imported already, stays what it was
+    _describe(fresh, source)  # the row's runs are to have the config that tuning chose
     return fresh, replace(fresh.cell(cell.task, cell.variant), seeds=cell.seeds)
 
 
