@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from capsbench.errors import DataError, RoutingError
 from capsbench.plan import Cell, House
 from capsbench.plan.routings import is_custom
-from capsbench.provenance import digest_of
+from capsbench.provenance import digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from capsbench.training.run import Setting
 
 
-@contextmanager
+@contextlib.contextmanager
 def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
     """Within: a complaint about data names the plan's file and the cell that asked for them."""
     try:
@@ -61,6 +62,23 @@ def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], S
         with in_words_of_the_plan(setting.house, cell):
             train = training_digits(cell, setting.digits.train, seed)
             make_probe(setting, make_stream(cell, train, seed))
+
+
+def check_weights(run: Path, manifest: dict[str, Any]) -> None:
+    """Raise DataError where a run's folder holds whole weights of another training than its manifest's.
+
+    So it is where results come back from another machine into a folder in which the run was trained before: archives
+    bring the manifest and no weights. What is missing or damaged is said by whoever reads it.
+    """
+    from capsbench.training.checkpoint import read_tensors
+
+    path = run / "weights.safetensors"
+    with contextlib.suppress(OSError, ValueError):
+        if digest_of_file(path) != manifest["weights"] and read_tensors(path).tensors:
+            raise DataError(
+                f"{path} is of another training than manifest.json beside it; bring the weights from where that was "
+                "made, or remove both files to train the run again."
+            )
 
 
 def _asked(cell: Cell) -> str:

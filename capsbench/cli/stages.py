@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import check_inputs, in_words_of_the_plan, try_routings
+from capsbench.cli.inputs import check_inputs, check_weights, in_words_of_the_plan, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.source import DataSource
@@ -20,6 +20,7 @@ from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import dataset_record, finished, numbers_digest, sole, writable
 from capsbench.plan import Cell, House
+from capsbench.provenance import digest_of
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +133,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     from capsbench.training.together import most_at_once, train_seeds
 
     cell, house = setting.cell, setting.house
-    precision, timings = _stored_precision(house, cell) or choose_precision(setting, seeds[0])  # seeds train alike
+    precision, timings = _stored_precision(setting) or choose_precision(setting, seeds[0])  # seeds train alike
     manifests = {}
     with ExitStack() as stack:
         several = most_at_once(len(seeds)) > 1 and console.is_terminal
@@ -183,16 +184,18 @@ def _refuse_unreadable(folder: Path) -> None:
             ) from None
 
 
-def _stored_precision(house: House, cell: Cell) -> tuple[str, dict[str, float] | None] | None:
-    """The precision that a seed of this cell was trained in before, with the same config."""
+def _stored_precision(setting: Setting) -> tuple[str, dict[str, float] | None] | None:
+    """The precision that a seed of this cell was trained in before, with the same config on the same kind of device."""
+    cell = setting.cell
     if cell.training.precision != "auto":
         return None
     for seed in cell.seeds:
         try:
-            manifest = read_json(house.run_folder(cell, seed) / "manifest.json")
-            if manifest["config"]["variant"] == cell.config()["variant"]:
-                return manifest["resolved"]["precision"], manifest["resolved"]["precision_timings"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            manifest = read_json(setting.house.run_folder(cell, seed) / "manifest.json")
+            resolved, config = manifest["resolved"], manifest["digests"]["config"]
+            if config == digest_of([cell.config(), seed]) and resolved["device"].startswith(setting.device.type):
+                return resolved["precision"], resolved["precision_timings"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return None
 
@@ -287,6 +290,7 @@ def _evaluate(
             if is_evaluated(folder, cell, digest):  # by the process that this one waited for
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue
+            check_weights(folder, manifest)
             conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
             forget(folder)
         for condition in conditions:

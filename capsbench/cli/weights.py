@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.held import held_device
+from capsbench.cli.inputs import check_weights
 from capsbench.data.source import DataSource, find_source, source_digest, verify
 from capsbench.errors import DataError
 from capsbench.provenance import cores
@@ -18,7 +19,9 @@ def publish_weights(console: Console, run: Path, to: Path, device: str | None) -
     from capsbench.evaluation.weights import publish, published_run
     from capsbench.training import device as devices
 
-    source = _source(published_run(run)["dataset"]["name"])
+    manifest = published_run(run)
+    check_weights(run, manifest)
+    source = _source(manifest["dataset"]["name"])
     devices.set_up(cores())
     with held_device(console, device) as chosen:
         meta = publish(run, to, load_digits(source, chosen), source_digest(source), chosen)
