@@ -202,11 +202,27 @@ def cores() -> int:
 
 
 @functools.cache
+def _gpu(identity: str | None) -> tuple[str | None, str | None]:
+    """Name and driver of the GPU of that UUID, as `nvidia-smi` says; of the first one where none is named or known."""
+    query = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    answer = (_ask(*query, f"--id={identity}") if identity else None) or _ask(*query)
+    if not answer:
+        return None, None
+    name, driver = (part.strip() for part in answer.splitlines()[0].split(",")[:2])
+    return name, driver
+
+
+def _gpu_at_work() -> str | None:
+    """The UUID of the GPU that this process works on, so far as it works on one: a machine may have several types."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores, memory and GPU of this machine. No host name: it says nothing about a number."""
-    gpu, driver = None, None
-    if answer := _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"):
-        gpu, driver = (part.strip() for part in answer.splitlines()[0].split(",")[:2])
+    gpu, driver = _gpu(_gpu_at_work())
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from capsbench.cli.snakemake import gpus
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError
 from capsbench.plan import results_root
@@ -29,11 +30,13 @@ def examine(console: Console) -> int:
     here = machine()
     for name in ("system", "processor", "cores", "gpu", "driver"):
         console.print(f"{name:16} {here[name] if here[name] is not None else 'none'}")
-    if here["gpu"] and not torch.cuda.is_available():
+    usable = torch.cuda.is_available()
+    if here["gpu"] and gpus() and not usable:
         problems.append(
             f"There is a {here['gpu']}, but this torch ({torch.__version__}) cannot use it; install a CUDA build."
         )
-    console.print(f"{'trains on':16} {'cuda' if torch.cuda.is_available() else 'cpu'}")
+    said = os.environ.get("CAPSBENCH_DEVICE")
+    console.print(f"{'trains on':16} {said or ('cuda' if usable else 'cpu')}{' (CAPSBENCH_DEVICE)' if said else ''}")
     git = git_state()
     console.print(f"{'commit':16} {git['commit'] or 'not a clone'}{' (changed since)' if git['dirty'] else ''}")
     problems += _examine_data(console) + _examine_disk(console)

@@ -127,8 +127,11 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
         console.print(f"{run} is left out: it is not evaluated yet, and its weights stay here.", markup=False)
     name = archived_name(results)
 
+    # Listed before the archive is begun, which may lie in the folder itself; nor is an earlier one of its name packed.
+    kept = [path for path in _kept(results, waiting) if not (to.exists() and path.samefile(to))]
+
     def fill(out: tarfile.TarFile) -> None:
-        for path in _kept(results, waiting):
+        for path in kept:
             out.add(path, Path(name) / path.relative_to(results), recursive=False)
 
     console.print(f"{to}: {_write(fill, to):.1f} MB", markup=False)

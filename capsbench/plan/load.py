@@ -265,7 +265,10 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
 def _namesake(name: str, path: Path) -> Path | None:
     """Another plan in the folder of `path` that has this name: by its own word, or as its file is called."""
     for other in sorted(path.parent.glob("*.y*ml")):
-        text = other.read_text(encoding="utf-8", errors="replace") if other.is_file() and other != path else ""
+        try:
+            text = other.read_text(encoding="utf-8", errors="replace") if other.is_file() and other != path else ""
+        except OSError:  # not this user's to read: nothing of his runs by it
+            continue
         said = re.search(r"""^name:\s*['"]?([^\s'"#]+)""", text, re.MULTILINE)
         if re.search(r"^tasks:", text, re.MULTILINE) and (said[1] if said else other.stem) == name:
             return other
