@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capsbench.data.affnist import FACTORS, ImageSet, one_factor
+from capsbench.data.affnist import FACTORS, ImageSet, SyntheticAffnist, one_factor
 from capsbench.data.affnist_sets import affnist_set, evenly, held_out_set
 from capsbench.data.batch import DigitSet
 from capsbench.data.raw import BADGES
@@ -42,6 +42,8 @@ def evaluate(trained: Trained) -> list[Condition]:
         folder=trained.data_folder,
     )
     dataset = {"name": test.name, "badge": _badge(test, trained.cell.dataset)}
+    if isinstance(test, SyntheticAffnist):
+        dataset["digest"] = test.digest  # of its transforms; official files have theirs in the manifest
     return [
         _matched(trained, options, min(options.probe_images, len(test)), dataset),
         _converged(trained, options, test, dataset),

@@ -32,7 +32,8 @@ def measure(drawn: Tensor, digits: Tensor) -> dict[str, Tensor]:
 
     A measure of single pictures is the mean over both digits. `exclusive_iou` compares the ink that is in this
     digit's picture and not in the other's, as drawn and as it is; `overlap_iou` the ink that is in both.
-    A measure that a pair has not (the overlap of digits that do not cross) is NaN.
+    A measure that a pair has not is NaN: `overlap_iou` where the digits cross neither as drawn nor as they are.
+    Where they cross in one of the two alone it is 0.
     """
     from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 

@@ -168,12 +168,18 @@ def _of_few(cells: list[Cell]) -> list[str]:
 
 
 def _of_one_size(cells: list[Cell]) -> list[str]:
-    """Which rows of the two-digit task do not see what the others see."""
-    titles = [cell.spec.title or cell.variant for cell in cells if not cell.spec.takes_any_size()]
-    if not titles:
+    """Which rows of the two-digit task do not see what the others see, and with which loss they train."""
+    own = [cell for cell in cells if not cell.spec.takes_any_size()]
+    if not own:
         return []
     height, width = cells[0].options.IMAGE
+    rows = []
+    for cell in own:
+        spec = cell.spec
+        loss = f"lambda {spec.down_weight:g}" if spec.loss == "margin" else f"{spec.loss} loss"
+        drawn = "" if getattr(spec, "reconstruction", "none") == "none" else ", reconstruction"
+        rows.append(f"{spec.title or cell.variant} ({loss}{drawn})")
     return [
-        f"Pairs are resized to {height}x{width} for rows whose model takes images of one size alone: "
-        f"{'; '.join(titles)}."
+        f"Pairs are resized to {height}x{width} for rows whose model takes images of one size alone; these keep the "
+        f"loss that they have on MNIST: {'; '.join(rows)}."
     ]

@@ -28,9 +28,10 @@ def route(
 ) -> Routed:
     """Route votes [B, I, J, D], float32 or float64, by the algorithm `name`: poses, couplings, scores, trace.
 
-    `iterations` passes, the first with uniform couplings; one-pass algorithms accept and ignore it. `children`
-    [B, I, d] are the lower capsules, for the algorithms that look at them. Trained parameters are keywords too:
-    tensors, neutral where they are missing. `folder`: where a name `my_file:my_routing` is looked for first; an
+    `iterations` passes, the first with uniform couplings; one-pass algorithms accept and ignore it. The default of 3
+    is the paper's of dynamic routing, whatever the algorithm; a plan gives each its own (`capsbench variants`).
+    `children` [B, I, d] are the lower capsules, for the algorithms that look at them. Trained parameters are keywords
+    too: tensors, neutral where they are missing. `folder`: where a name `my_file:my_routing` is looked for first; an
     nn.Module subclass behind it is constructed anew at each call. Raises RoutingError for a name, an option or a shape
     that does not fit, and, with `check_values` (which waits for the device), for a result that is not finite.
     """
