@@ -81,7 +81,9 @@ class Claim(Strict):
     expected: FiniteFloat | None = None  # the published value; for a direction, the constant to be beaten
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
-    plan: str | None = None  # in whose results it is judged for good (its family's); elsewhere verdicts repeat that one
+    plan: str | tuple[str, ...] | None = (
+        None  # in whose results it is judged for good (its family's); elsewhere repeated
+    )
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @model_validator(mode="after")
@@ -119,6 +121,11 @@ class Claim(Strict):
         """The cells that it names, the claimed one first."""
         return [CellName(*name.split("/", 1)) for name in (self.cell, self.baseline) if name]
 
+    @property
+    def plans(self) -> tuple[str, ...]:
+        """The plans in whose results it is judged for good; none: in any."""
+        return (self.plan,) if isinstance(self.plan, str) else self.plan or ()
+
 
 _JUDGING = tuple(set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "untested"})
 
@@ -143,7 +150,7 @@ def load_claims(path: Path | None = None) -> Claims:
     families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
-    if not isinstance(plans, dict) or not all(isinstance(name, str) for name in plans.values()):
+    if not isinstance(plans, dict) or not all(isinstance(name, str | list) for name in plans.values()):
         raise PlanError(f"{file}: plans must be a mapping of families to plans.")
     if lost := [name for name in plans if name not in families]:
         raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
@@ -154,7 +161,8 @@ def load_claims(path: Path | None = None) -> Claims:
     for number, value in enumerate(values, start=1):
         claim = _claim(value, file, number)
         if claim.plan is None and claim.untested is None:
-            claim = claim.model_copy(update={"plan": plans.get(claim.family)})
+            home = plans.get(claim.family)
+            claim = claim.model_copy(update={"plan": tuple(map(str, home)) if isinstance(home, list) else home})
         _check(claim, f"{file}: claims.{claim.id}", families, shipped)
         if claim.id in {other.id for other in claims}:
             raise PlanError(f"{file}: claims.{claim.id} stands twice; choose another id.")
@@ -183,8 +191,8 @@ def _check(claim: Claim, place: str, families: dict[str, str], shipped: dict[str
         raise PlanError(f"{place}.family: no family {claim.family!r}{nearest(claim.family, families)}")
     if claim.untested is not None:
         return
-    if claim.plan is not None and not (config_folder() / f"{claim.plan}.yaml").is_file():
-        raise PlanError(f"{place}.plan: there is no config/{claim.plan}.yaml.")
+    if lost := [name for name in claim.plans if not (config_folder() / f"{name}.yaml").is_file()]:
+        raise PlanError(f"{place}.plan: there is no config/{lost[0]}.yaml.")
     for key in ("cell", "baseline"):
         name = getattr(claim, key)
         if name is not None:

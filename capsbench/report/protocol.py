@@ -112,8 +112,12 @@ def _is_full(runs: list[Run]) -> bool:
 def _test_set(results: Results, task: str) -> tuple[str, bool]:
     frame = results.frame[results.frame["task"] == task]
     images = sorted({int(n) for n in frame["images"]})
-    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}.get(task)
-    return f"{span(images)} images" if images else "not scored yet", full is not None and images != [full]
+    if not images:
+        return "not scored yet", task == "two_digit"
+    if task == "two_digit":
+        return f"{span(images)} pairs, always of two classes", True
+    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}[task]
+    return f"{span(images)} images", images != [full]
 
 
 def _resolved(runs: list[Run], key: str) -> list[str]:

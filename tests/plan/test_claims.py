@@ -52,17 +52,18 @@ def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
     wanted = {claim.id: {(*side, claim.data) for side in claim.sides()} for claim in claims}
     assert len(claims) > 80
     assert [claim.id for claim in claims if not any(wanted[claim.id] <= plan for plan in rows.values())] == []
-    assert [claim.id for claim in claims if claim.plan and not wanted[claim.id] <= rows[claim.plan]] == []
+    assert [claim.id for claim in claims if claim.plans and not wanted[claim.id] <= rows[claim.plans[0]]] == []
     assert {claim.family for claim in claims if claim.plan is None} == {"parameters"}
 
 
 def test_no_plan_does_less_than_its_claims_are_about() -> None:
     """Rows of an axis are what their claims ask for; shorter training leaves a published value unjudged."""
-    claims = [claim for claim in load_claims().claims if claim.untested is None and claim.plan]
-    houses = {claim.plan: House.load(config_folder() / f"{claim.plan}.yaml") for claim in claims if claim.plan}
+    claims = [claim for claim in load_claims().claims if claim.untested is None and claim.plans]
+    homes = {name for claim in claims for name in claim.plans}
+    houses = {name: House.load(config_folder() / f"{name}.yaml") for name in homes}
     assert any("+n10" in variant for claim in claims for _, variant in claim.sides())
     for claim in claims:
-        house = houses[claim.plan or ""]
+        house = houses[claim.plans[0]]
         kinds = {found.kind for task, variant in claim.sides() for found in house.reduced(house.cell(task, variant))}
         assert kinds.isdisjoint({"experiment"} | ({"training"} if claim.kind == "value" else set())), claim.id
 
@@ -156,16 +157,18 @@ def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> 
     path = tmp_path / "claims.yaml"
     other = VALUE | {"plan": "ablation"}
 
-    def plans(said: Any) -> list[str | None]:
+    def plans(said: Any) -> list[Any]:
         path.write_text(yaml.safe_dump({"families": {"one": "A family"}, "plans": said, "claims": [BEATS, other]}))
         load_claims.cache_clear()
         return [claim.plan for claim in load_claims(path).claims]
 
     assert plans({"one": "paper"}) == ["paper", "ablation"]
     assert plans({}) == [None, "ablation"]
+    assert plans({"one": ["paper", "paper-authors"]}) == [("paper", "paper-authors"), "ablation"]
     for said, words in (
         ({"two": "paper"}, "plans.two: no family 'two'"),
         ({"one": "papre"}, "claims.beats.plan: there is no config/papre.yaml"),
+        ({"one": ["paper", "papre"]}, "claims.beats.plan: there is no config/papre.yaml"),
         ([], "plans must be a mapping"),
     ):
         with pytest.raises(PlanError, match=words):

@@ -70,8 +70,8 @@ def test_rows_that_see_resized_pairs_are_named_under_their_table() -> None:
     found = House.load(config_folder() / "paper.yaml").describe({})["notes"]
     assert found == {
         "two_digit": [
-            "Pairs are resized to 28x28 for rows whose model takes images of one size alone: "
-            "CapsNet r=3, reconstruction."
+            "Pairs are resized to 28x28 for rows whose model takes images of one size alone; these keep the loss "
+            "that they have on MNIST: CapsNet r=3, reconstruction (lambda 0.5, reconstruction)."
         ]
     }
     assert House.load(config_folder() / "quick.yaml").describe({})["notes"] == {}

@@ -46,7 +46,7 @@ def test_verdicts_are_counted() -> None:
     ],
 )
 def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, sentence: str) -> None:
-    names = ("mnist-capsnet-beats-fair-cnn", "multimnist-capsnet-beats-cnn")
+    names = ("mnist-capsnet-beats-fair-cnn", "multimnist-capsnet-beats-fair-cnn")
     (answer,) = answers(judged(dict(zip(names, verdicts, strict=True))))
     assert (answer.short, answer.sentence) == (short, f"Of 2 comparisons: {sentence}.")
 
@@ -193,6 +193,7 @@ def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None
     two_digit = {row.what: row for row in differences(results, "two_digit")}
     assert two_digit["loss; Adam's epsilon"].differs
     assert two_digit["the figure"].paper == "of the final weights"
+    assert (two_digit["test set"].here, two_digit["test set"].differs) == ("10,000 pairs, always of two classes", True)
     assert affnist["matched at"].here == "95.00 % of digits held out of training"
     shutil.rmtree(folder / "runs" / "mnist")
     assert differences(collect(folder), "mnist") == []

@@ -230,9 +230,11 @@ def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: 
 def _caveats(results: Results, judgement: Judgement) -> str:
     """What must be said beside a verdict, and the full stop."""
     words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
-    home = judgement.claim.plan
-    if home is not None and results.plan.name not in (home, f"{home}-digits"):
-        words += f"; what counts is the verdict on the results of config/{home}.yaml"
+    homes = judgement.claim.plans
+    if homes and results.plan.name.removesuffix("-digits") not in homes:
+        words += (
+            f"; what counts is the verdict on the results of {' and '.join(f'config/{home}.yaml' for home in homes)}"
+        )
     failed = sum(side.failed for side in judgement.sides)
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 
