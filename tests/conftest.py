@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from counting import COUNTS, summary
+from surroundings import clear
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+clear(os.environ)  # before a test imports typer, which asks about the terminal then and never again
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job (CI's, say) ignores Ctrl-C, and so would all that the tests start: a test that interrupts

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class Place:
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
         """A process in a group of its own."""
         said = {key: value for key, value in os.environ.items() if not key.startswith(("CAPSBENCH_", "SNAKEMAKE_"))}
+        said = {key: value for key, value in said.items() if not key.lower().endswith("_proxy")}
         said |= {
             "PYTHONPATH": str(self.clone),
             "CAPSBENCH_RESULTS": str(self.root),
@@ -91,7 +93,6 @@ class Place:
             "CAPSBENCH_STAND_IN": "1",  # ask no mirror; where a test sets it to nothing, they are asked
             **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NOWHERE),
         }
-        said.pop("no_proxy", None)
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=self.folder,
@@ -131,6 +132,22 @@ class Place:
             path.parent.relative_to(runs).as_posix(): path.read_bytes()
             for path in sorted(runs.glob("*/*/*/manifest.json"))
         }
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
+    """Return once a process has made a file."""
+    end = time.monotonic() + seconds
+    while not path.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert path.exists(), process.communicate() if process.poll() is not None else "too slow"
+
+
+def refused(said: Said, *words: str) -> None:
+    """The command refused: in words that a user can act on, without a traceback."""
+    assert said.code not in (0, 3), said.text
+    assert "Traceback" not in said.text
+    for word in words:
+        assert word in said.text
 
 
 def processes(group: int, command: re.Pattern[str]) -> list[int]:

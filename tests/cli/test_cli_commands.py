@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from places import REPOSITORY, Place
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.travel import app  # with all commands
 from capsbench.pipeline import sole
+from capsbench.provenance import machine
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 ROWS = re.findall(r"^\| (`capsbench .*?) \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
@@ -238,13 +240,23 @@ def test_train_evaluates_what_an_earlier_call_only_trained(place) -> None:
     assert "seed 1, test: error" in said.out
 
 
-def test_doctor_finds_nothing_wrong_and_then_what_is(place) -> None:
-    said = place.capsbench("doctor")
-    assert said.code == 0, said.text
+@pytest.mark.usefixtures("no_data", "results")
+def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mock of a machine without a GPU and with room: whoever runs this may have another one."""
+    here = {**machine(), "gpu": None, "driver": None}
+    free = [100]  # GB
+    monkeypatch.setenv("CAPSBENCH_DEVICE", "cpu")
+    monkeypatch.setattr("capsbench.cli.doctor.machine", lambda: here)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0] * 2**30))
+    said = CliRunner().invoke(app, ["doctor"])
+    assert said.exit_code == 0, said.output
     for word in ("python", "torch", "snakemake", "processor", "trains on", "MNIST", "GB free", "Nothing is wrong."):
-        assert word in said.out
-    said = place.capsbench("doctor", CAPSBENCH_DATA="not/there")
-    assert said.code == 1
-    assert "wrong: " in said.out
-    assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.out
-    assert "Nothing is wrong." not in said.out
+        assert word in said.output
+    free[0] = 1
+    monkeypatch.setenv("CAPSBENCH_DATA", "not/there")
+    said = CliRunner().invoke(app, ["doctor"])
+    assert said.exit_code == 1
+    assert said.output.count("wrong: ") == 2
+    assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.output
+    assert "has 1.0 GB free; the paper's plan wants " in said.output
+    assert "Nothing is wrong." not in said.output

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from rich.console import Console
 
 from capsbench.cli import held
 from capsbench.errors import CapsbenchError
-from capsbench.provenance import machine
+from capsbench.provenance import _gpu, machine
 from capsbench.training import device as devices
 
 NVIDIA_SMI = """#!/bin/sh
@@ -39,7 +41,7 @@ def text(console: Console) -> str:
 def _forgotten() -> Iterator[None]:
     """What a process asks and says once."""
     yield
-    machine.cache_clear()
+    _gpu.cache_clear()
     held._said.clear()
 
 
@@ -49,7 +51,7 @@ def _mock_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
-    machine.cache_clear()
+    _gpu.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("CUDA_VISIBLE_DEVICES", "CAPSBENCH_DEVICE", *devices.BATCH_JOBS):
@@ -88,15 +90,54 @@ def test_who_asks_for_the_cpu_hears_nothing(
     assert text(console) == ""
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_a_wait_for_a_gpu_is_said(console: Console, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def timers() -> set[threading.Timer]:
+    """Those that still wait."""
+    found = {thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)}
+    return {timer for timer in found if not timer.finished.is_set()}
+
+
+def test_a_wait_for_a_gpu_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "waiting for cuda: other processes of capsbench hold"
+
     @contextlib.contextmanager
-    def late(name: str | None) -> Iterator[torch.device]:  # a mock of a GPU that another process holds so long
-        time.sleep(seconds)
+    def late(name: str | None) -> Iterator[torch.device]:  # a mock of a GPU that another process holds until it is said
+        end = time.monotonic() + 30
+        while words not in text(console) and time.monotonic() < end:
+            time.sleep(0.01)
         yield torch.device("cpu")
 
     monkeypatch.setattr(devices, "device", late)
     monkeypatch.setattr(held, "PATIENCE", 0.1)
     with held.held_device(console, "cuda"):
-        time.sleep(0.2)
-    assert ("waiting for cuda: other processes of capsbench hold" in text(console)) == (seconds > 0)
+        assert words in text(console)
+
+
+def test_of_a_gpu_that_comes_at_once_nothing_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "PATIENCE", 30.0)
+    before = timers()
+    meanwhile: set[threading.Timer] = set()
+
+    @contextlib.contextmanager
+    def free(name: str | None) -> Iterator[torch.device]:  # a mock of a GPU that nobody holds
+        meanwhile.update(timers() - before)
+        yield torch.device("cpu")
+
+    monkeypatch.setattr(devices, "device", free)
+    with held.held_device(console, "cuda"):
+        assert len(meanwhile) == 1
+        assert timers() == before  # nothing is going to be said while the GPU is worked on
+    assert text(console) == ""
+
+
+def test_of_two_types_of_gpu_a_manifest_names_the_one_at_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A mock of NVIDIA's program with two GPUs, and of a PyTorch that works on the second."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\ncase "$*" in *--id=GPU-b*) ;; *) echo "First, 1";; esac\necho "Second, 1"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _gpu.cache_clear()
+    assert machine()["gpu"] == "First"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="b"))
+    assert machine()["gpu"] == "Second"

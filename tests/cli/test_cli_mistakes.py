@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,20 @@ def test_altered_weights_are_a_sentence(place) -> None:
     assert said.err.startswith("capsbench: ")
     assert "altered" in said.err
     assert "Traceback" not in said.text
+
+
+@pytest.mark.slow
+def test_weights_of_another_training_than_the_manifest_s_give_no_figure(place) -> None:
+    """As where results come back from another machine into a folder in which the run was trained before."""
+    place.plan(variants="[cnn]", seeds=[0, 1])
+    assert place.capsbench("train", "tiny.yaml").code == 0
+    cell = place.results / "runs/mnist/cnn"
+    shutil.copy(cell / "seed-1/weights.safetensors", cell / "seed-0")
+    words = "seed-0/weights.safetensors is of another training than manifest.json beside it"
+    for command in (["evaluate", "tiny.yaml"], ["weights", cell / "seed-0", "--to", "small.safetensors"]):
+        said = place.capsbench(*command)
+        assert said.code == 2, said.text
+        assert words in said.err
+        assert "Traceback" not in said.text
+    assert not (cell / "seed-0/test/metrics.json").exists()
+    assert not (place.folder / "small.safetensors").exists()

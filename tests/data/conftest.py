@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,14 @@ def mnist_folder() -> Path:
 
 
 @pytest.fixture
-def nothing_named(tmp_path, monkeypatch) -> Path:
+def _no_proxy(monkeypatch) -> None:
+    """A company's proxy would be asked for this machine's own servers, and find none."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def nothing_named(_no_proxy, tmp_path, monkeypatch) -> Path:
     """No named data and an empty cache of the test's own; the cache's folder, not made yet."""
     monkeypatch.delenv("CAPSBENCH_DATA", raising=False)
     monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path / "cache"))
@@ -45,7 +53,7 @@ def small_fashion(nothing_named, tmp_path, monkeypatch, small_files) -> Path:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[dict[str, bytes]], Mirror]]:
+def serve(_no_proxy) -> Iterator[Callable[[dict[str, bytes]], Mirror]]:
     """Starts servers, and stops them at the end of the test."""
     started = []
 

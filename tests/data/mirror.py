@@ -50,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_whole(content[: len(content) // 2])
 
     def send_nothing(self, content: bytes):
-        time.sleep(5)
+        time.sleep(30)
 
     def send_404(self, content: bytes):
         self.send_error(404)

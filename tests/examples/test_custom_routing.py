@@ -37,6 +37,8 @@ def capsbench(folder: Path, *arguments: object) -> tuple[int, str]:
         "CAPSBENCH_CACHE": str(folder / "cache"),
         "CAPSBENCH_STAND_IN": "1",
         "CAPSBENCH_RESULTS": str(folder / "results"),
+        "CAPSBENCH_DEVICE": "cpu",  # what is expected here is a CPU's, also where there is a GPU
+        "TMPDIR": str(folder.parent),  # a GPU's lock lies there
     }
     command = [sys.executable, "-m", "capsbench", *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_run import bits, wait_for
+from places import wait_for
+from test_run import bits
 from tools import unavailable
 
 from capsbench.errors import ResourceError

@@ -12,17 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from places import Place, processes
+from places import Place, processes, wait_for
 
 SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 STEPS = 40
-
-
-def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.005)
-    assert path.exists(), process.communicate() if process.poll() is not None else "too slow"
 
 
 def outcome(place: Place) -> dict[str, bytes]:

@@ -106,7 +106,7 @@ def test_a_local_run_starts_one_job_a_gpu_and_a_batch_run_is_not_limited(monkeyp
 @pytest.mark.slow
 def test_with_one_gpu_jobs_that_ask_for_one_run_one_after_the_other(place) -> None:
     place.plan(steps=200, variants="[cnn, capsnet-r3-recon]")
-    one_gpu = {"CAPSBENCH_DEVICE": "", "CUDA_VISIBLE_DEVICES": "0"}  # a mock where there is none: cells train on the CPU
+    one_gpu = {"CAPSBENCH_DEVICE": "", "CUDA_VISIBLE_DEVICES": "0"}  # a mock if there is none: cells train on the CPU
     said = place.capsbench("run", "tiny.yaml", "--cores", 2, **one_gpu)
     assert said.code == 0, said.text
     spans = sorted((m["started"], m["finished"]) for m in map(json.loads, place.manifests().values()))

@@ -267,6 +267,14 @@ def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_
     assert archived_name(tmp_path / "paper" / "tables" / "..") == archived_name(tmp_path / "paper") == "paper"
 
 
+def test_an_archive_in_the_folder_itself_holds_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").touch()
+    for _ in range(2):
+        pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
+        with tarfile.open(tmp_path / "back.tar.gz") as stored:
+            assert stored.getnames() == [f"{tmp_path.name}/plan.json"]
+
+
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
     needed = missing_packages(())
     assert {"pydantic", "pydantic-core", "typer", "torchmetrics"} <= set(needed)

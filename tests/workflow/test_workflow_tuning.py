@@ -78,3 +78,16 @@ def test_a_plan_with_tuned_rows_and_axes_runs_whole_and_only_once(place) -> None
     assert again.code == 0, again.text
     assert json.loads((place.results / "tuning/mnist/cnn.json").read_text()) == choice
     assert "step 2 of 2" not in again.text  # every trial's figure was there
+
+
+@pytest.mark.slow
+def test_work_leaves_a_folder_whose_tuned_rows_are_the_plan_s(place) -> None:
+    """plan.json then says what tuning chose: the folder alone, as an archive brings it, has its rows in the tables."""
+    (place.folder / "tiny.yaml").write_text(PLAN)
+    said = place.capsbench("work", "tiny.yaml", "--variant", "cnn+tuned")
+    assert said.code == 0, said.text
+    said = place.capsbench("report", place.results)
+    assert said.code == 0, said.text
+    assert "another config" not in said.text
+    table = pd.read_csv(place.results / "tables/mnist.csv").set_index(["variant", "metric"])
+    assert table.loc[("cnn+tuned", "error"), "n"] == 1
