@@ -203,7 +203,7 @@ def cores() -> int:
 
 @functools.cache
 def _gpu(identity: str | None) -> tuple[str | None, str | None]:
-    """Name and driver of the GPU of that UUID, as `nvidia-smi` says; of the first one where none is named or known."""
+    """Name and driver of the GPU of that UUID or number, as `nvidia-smi` says; of the first where none is known."""
     query = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     answer = (_ask(*query, f"--id={identity}") if identity else None) or _ask(*query)
     if not answer:
@@ -213,11 +213,12 @@ def _gpu(identity: str | None) -> tuple[str | None, str | None]:
 
 
 def _gpu_at_work() -> str | None:
-    """The UUID of the GPU that this process works on, so far as it works on one: a machine may have several types."""
+    """The UUID of the GPU that this process works on, for a machine may have several types; before, what it may use."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+    if torch is not None and torch.cuda.is_initialized():
+        return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return first if first not in ("", "-1") else None
 
 
 def machine() -> dict[str, Any]:

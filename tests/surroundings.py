@@ -14,7 +14,8 @@ TERMINAL = {  # typer and rich take a pipe for a terminal, or one of another wid
 }  # fmt: skip
 REPOSITORY = {  # a git hook names its own repository to all that it starts
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX",
+    "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL",
+    "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
 }  # fmt: skip
 # The rest of the user's git stays: where a clone belongs to somebody else, safe.directory is what lets git read it.
 GIT = {"commit.gpgSign": "false", "core.hooksPath": os.devnull, "core.excludesFile": os.devnull}

@@ -36,6 +36,9 @@ def examine(console: Console) -> int:
             f"There is a {here['gpu']}, but this torch ({torch.__version__}) cannot use it; install a CUDA build."
         )
     said = os.environ.get("CAPSBENCH_DEVICE")
+    there = ["cuda", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))] if usable else []
+    if said and said not in ["cpu", *there]:
+        problems.append(f"CAPSBENCH_DEVICE says {said}, and the devices here are {', '.join(['cpu', *there])}.")
     console.print(f"{'trains on':16} {said or ('cuda' if usable else 'cpu')}{' (CAPSBENCH_DEVICE)' if said else ''}")
     git = git_state()
     console.print(f"{'commit':16} {git['commit'] or 'not a clone'}{' (changed since)' if git['dirty'] else ''}")

@@ -27,7 +27,7 @@ def published_run(run: Path) -> dict[str, Any]:
         manifest = read_json(run / "manifest.json")
         task, status = manifest["run"]["task"], manifest["status"]
         _ = (manifest["config"]["variant"], manifest["config"]["task"]["image"][0])
-        _ = (manifest["digests"]["data"], manifest["dataset"]["name"])
+        _ = (manifest["digests"]["data"], manifest["dataset"]["name"], manifest["weights"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CapsbenchError(f"{run} holds no run; name one such as results/paper/runs/mnist/cnn/seed-0.") from None
     if task != "mnist" or status != "done":

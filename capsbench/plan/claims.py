@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, FiniteFloat, ValidationError, model_validator
+from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.load import config_folder, load_variants, read_yaml, sentence_of
@@ -81,10 +81,17 @@ class Claim(Strict):
     expected: FiniteFloat | None = None  # the published value; for a direction, the constant to be beaten
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
-    plan: str | tuple[str, ...] | None = (
-        None  # in whose results it is judged for good (its family's); elsewhere repeated
-    )
+    plan: str | tuple[str, ...] | None = None  # whose results judge it for good; its family's where it has no own
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
+
+    @field_validator("plan", mode="before")
+    @classmethod
+    def _one_plan_or_several(cls, said: Any) -> Any:
+        names = said if isinstance(said, list) else [said]
+        fits = names and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+        if said is not None and not fits:
+            raise ValueError("plan must be the name of a plan, or a list of several, each once")
+        return tuple(said) if isinstance(said, list) else said
 
     @model_validator(mode="after")
     def _says_what_its_kind_needs(self) -> Self:
@@ -150,7 +157,7 @@ def load_claims(path: Path | None = None) -> Claims:
     families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
-    if not isinstance(plans, dict) or not all(isinstance(name, str | list) for name in plans.values()):
+    if not isinstance(plans, dict) or not all(isinstance(name, str) for name in plans.values()):
         raise PlanError(f"{file}: plans must be a mapping of families to plans.")
     if lost := [name for name in plans if name not in families]:
         raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
@@ -161,8 +168,7 @@ def load_claims(path: Path | None = None) -> Claims:
     for number, value in enumerate(values, start=1):
         claim = _claim(value, file, number)
         if claim.plan is None and claim.untested is None:
-            home = plans.get(claim.family)
-            claim = claim.model_copy(update={"plan": tuple(map(str, home)) if isinstance(home, list) else home})
+            claim = claim.model_copy(update={"plan": plans.get(claim.family)})
         _check(claim, f"{file}: claims.{claim.id}", families, shipped)
         if claim.id in {other.id for other in claims}:
             raise PlanError(f"{file}: claims.{claim.id} stands twice; choose another id.")

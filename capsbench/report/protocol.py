@@ -116,8 +116,8 @@ def _test_set(results: Results, task: str) -> tuple[str, bool]:
         return "not scored yet", task == "two_digit"
     if task == "two_digit":
         return f"{span(images)} pairs, always of two classes", True
-    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}[task]
-    return f"{span(images)} images", images != [full]
+    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}.get(task)
+    return f"{span(images)} images", full is not None and images != [full]
 
 
 def _resolved(runs: list[Run], key: str) -> list[str]:
