@@ -162,6 +162,7 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     assert (place.results / "tables" / "mnist.csv").is_file()
 
 
+@pytest.mark.slow
 def test_train_that_evaluates_leaves_what_both_commands_leave(place, tmp_path) -> None:
     place.plan(variants="[capsnet-r3-recon]")
     said = place.capsbench("train", "tiny.yaml", "--evaluate")
@@ -227,6 +228,7 @@ def test_words_in_brackets_are_printed_as_they_are(place) -> None:
     assert "Old rates [/draft] and [bold] few" in " ".join(said.out.split())
 
 
+@pytest.mark.slow
 def test_train_evaluates_what_an_earlier_call_only_trained(place) -> None:
     place.plan(variants="[cnn]", seeds=[0, 1])
     assert place.capsbench("train", "tiny.yaml", "--seed", 0).code == 0

@@ -16,14 +16,8 @@ def bits(folder) -> str:
 
 
 # cnn: dropout draws random numbers in every step; resnet: batch normalisation's running means
-@pytest.mark.parametrize(
-    "variant",
-    [
-        "capsnet-r3-recon",
-        pytest.param("cnn", marks=pytest.mark.slow),
-        pytest.param("resnet-flops", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["capsnet-r3-recon", "cnn", "resnet-flops"])
 def test_killed_twice_and_gone_on_with_ends_in_the_same_bits(tiny, variant: str) -> None:
     plan = tiny.plan(variant, steps=30)
     code, said = tiny.run("straight", "train", plan, "--seed", 0)
@@ -84,6 +78,7 @@ def test_two_threads_repeat_and_a_stopped_run_keeps_to_its_own_two(tiny) -> None
     assert manifest["resolved"]["threads"] == 2
 
 
+@pytest.mark.slow
 def test_an_altered_checkpoint_is_passed_over_aloud(tiny) -> None:
     plan = tiny.plan(steps=30)
     tiny.run("straight", "train", plan, "--seed", 0)
@@ -144,6 +139,7 @@ def test_the_manifest_says_where_a_number_comes_from(tiny) -> None:
     assert manifest["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_precision_auto_is_timed_recorded_and_shared_by_a_cell(tiny) -> None:
     plan = tiny.plan(steps=4)
     plan.write_text(plan.read_text().replace(", precision: float32", ""))

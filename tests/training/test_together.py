@@ -243,6 +243,7 @@ def test_seeds_that_disturb_each_other_train_one_after_another(tmp_path, digits,
     assert [place.left(seed) for seed in SEEDS] == [alone.left(seed) for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_killed_by_sigterm_as_a_process_and_gone_on_with(tiny) -> None:
     plan = tiny.plan(steps=20)
     both = {"CAPSBENCH_SEEDS_AT_ONCE": "2"}

@@ -145,6 +145,7 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
     assert "holds no results" in said.err
 
 
+@pytest.mark.slow
 def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
     mnist = mnist_folder()
     clone = copy_source(tmp_path / "clone")
