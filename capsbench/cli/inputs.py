@@ -1,4 +1,4 @@
-"""Whether routings and data are what a plan's cells ask for: found before anything trains, not hours later."""
+"""Whether routings, data and weights are what cells ask for: found before any work is done, not hours later."""
 
 from __future__ import annotations
 

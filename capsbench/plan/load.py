@@ -267,7 +267,7 @@ def _namesake(name: str, path: Path) -> Path | None:
     for other in sorted(path.parent.glob("*.y*ml")):
         try:
             text = other.read_text(encoding="utf-8", errors="replace") if other.is_file() and other != path else ""
-        except OSError:  # not this user's to read: nothing of his runs by it
+        except OSError:  # not this user's to read, so it is no plan that runs here
             continue
         said = re.search(r"""^name:\s*['"]?([^\s'"#]+)""", text, re.MULTILINE)
         if re.search(r"^tasks:", text, re.MULTILINE) and (said[1] if said else other.stem) == name:

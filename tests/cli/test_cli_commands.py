@@ -256,9 +256,11 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyP
         assert word in said.output
     free[0] = 1
     monkeypatch.setenv("CAPSBENCH_DATA", "not/there")
+    monkeypatch.setenv("CAPSBENCH_DEVICE", "cuda:99")
     said = CliRunner().invoke(app, ["doctor"])
     assert said.exit_code == 1
-    assert said.output.count("wrong: ") == 2
+    assert said.output.count("wrong: ") == 3
+    assert "CAPSBENCH_DEVICE says cuda:99, and the devices here are cpu" in said.output
     assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.output
     assert "has 1.0 GB free; the paper's plan wants " in said.output
     assert "Nothing is wrong." not in said.output

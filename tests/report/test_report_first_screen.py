@@ -51,6 +51,16 @@ def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, se
     assert (answer.short, answer.sentence) == (short, f"Of 2 comparisons: {sentence}.")
 
 
+def test_what_is_about_other_data_leaves_no_question_open_beside_what_is_not() -> None:
+    said = judged({"affnist-average-beats-capsnet": "reproduced", "affnist-synth-average-beats-capsnet": "not run"})
+    official, synthetic = said.claims
+    other = synthetic.model_copy(update={"reason": "other data"})
+    (answer,) = answers(said.model_copy(update={"claims": [official, other]}))
+    assert answer.short == "No"
+    (answer,) = answers(said.model_copy(update={"claims": [other]}))
+    assert answer.short == "Not tested"
+
+
 def test_a_claim_that_the_other_is_better_is_turned_round() -> None:
     (answer,) = answers(judged({"affnist-average-beats-capsnet": "reproduced"}))
     assert answer.short == "No"
