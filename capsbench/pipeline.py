@@ -8,16 +8,13 @@ runs the job, and the job asks the manifests and does what is missing. Modificat
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from capsbench.data.source import DataSource, cache_folder, find_source, source_
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
+from capsbench.locks import lock, writable
 from capsbench.plan.done import (
     cost_digest,
     evaluation_source,
@@ -43,8 +41,6 @@ from capsbench.provenance import PACKAGE, digest_of, digest_of_file
 from capsbench.provenance import source_digest as digest_of_source
 
 STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
-LOCK = ".lock"  # in a results folder, and in each folder below it that one process at a time works in
-NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 
 
 # ---- the plan and its data -----------------------------------------------------------------------------------------
@@ -214,7 +210,7 @@ class Pipeline:
         Raises ResourceError if somebody does.
         """
         with writable(self.house.folder):
-            ours = _lock(self.house.folder)
+            ours = lock(self.house.folder)
         if ours is None:
             raise ResourceError(
                 f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and say this again."
@@ -279,55 +275,3 @@ def _write_if_changed(path: Path, value: Any) -> None:
         same = False
     if not same:
         write_json(path, value)
-
-
-# ---- one at a time -------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    """Turn an operating system's complaint about a results folder into a sentence. Raises ResourceError."""
-    try:
-        yield
-    except OSError as error:
-        raise ResourceError(
-            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or name another "
-            f"place with CAPSBENCH_RESULTS."
-        ) from None
-
-
-def _lock(folder: Path, wait: bool = False) -> int | None:
-    """Lock a folder and return the open handle, None if another process has it. A dead process's lock is free.
-
-    What is locked is a file in it: NFS hands a file's lock on to the server, and a folder's to nobody.
-    On a file system that knows no locks there is nobody to ask: the folder counts as ours.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return handle
-
-
-@contextlib.contextmanager
-def sole(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a run's folder against other processes; waits for the one that has it, and says so.
-
-    A Snakemake that is killed leaves its jobs behind: those of the next one must not write into the same files.
-    """
-    with writable(folder):
-        handle = _lock(folder)
-        if handle is None:
-            say(f"{folder}: another process is at work on this run; waiting for it to end")
-            handle = _lock(folder, wait=True)
-    try:
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)

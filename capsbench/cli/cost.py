@@ -10,7 +10,7 @@ from rich.console import Console
 from capsbench.cli.held import held_device
 from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
-from capsbench.pipeline import sole, writable
+from capsbench.locks import sole, writable
 from capsbench.plan import House
 from capsbench.plan.done import cost_digest, is_measured
 

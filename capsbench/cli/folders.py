@@ -9,7 +9,7 @@ from rich.console import Console
 
 from capsbench.cli.opening import open_plan
 from capsbench.errors import counted
-from capsbench.pipeline import writable
+from capsbench.locks import writable
 from capsbench.report.collect import collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export

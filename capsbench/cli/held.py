@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from capsbench.cli.snakemake import gpus
 from capsbench.errors import CapsbenchError
+from capsbench.locks import waiting
 from capsbench.provenance import machine
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True
     said.start()
-    try:
-        with devices.device(name) as chosen:
-            said.cancel()
-            yield chosen
-    finally:
+    with ExitStack() as stack:
+        stack.callback(said.cancel)
+        with waiting(name or "a GPU"):
+            chosen = stack.enter_context(devices.device(name))
         said.cancel()
+        yield chosen
 
 
 def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:

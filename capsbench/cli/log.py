@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from capsbench.pipeline import writable
+from capsbench.locks import writable
 
 
 class Both(io.TextIOBase):

@@ -23,7 +23,7 @@ from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import read_json, whole_file, write_json
-from capsbench.pipeline import LOCK
+from capsbench.locks import LOCK
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
@@ -146,13 +146,14 @@ def _kept(folder: Path, waiting: Collection[Path]) -> Iterator[Path]:
     """Every file below a results folder but those LEFT_OUT, of runs that are `waiting`, and links to nowhere."""
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
-        inside = folder.resolve()
+        inside = (folder.resolve(), here.resolve())
         folders[:] = sorted(
             name
             for name in folders
             if name not in LEFT_OUT
             and here / name not in waiting
-            and not ((here / name).is_symlink() and inside.is_relative_to((here / name).resolve()))  # it would go round
+            # a link to where the way came from: it would go round
+            and not ((here / name).is_symlink() and any(p.is_relative_to((here / name).resolve()) for p in inside))
         )
         yield from (here / name for name in sorted(files) if name not in LEFT_OUT and (here / name).is_file())
 

@@ -18,7 +18,8 @@ from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
-from capsbench.pipeline import dataset_record, finished, numbers_digest, sole, writable
+from capsbench.locks import sole, writable
+from capsbench.pipeline import dataset_record, finished, numbers_digest
 from capsbench.plan import Cell, House
 from capsbench.provenance import digest_of
 

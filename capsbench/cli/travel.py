@@ -39,15 +39,22 @@ def work(
 ) -> None:
     """Train and evaluate plans run by run without Snakemake, where there is none or a machine is lent for minutes.
 
-    Exit code 4: some runs are not done, because time was up or they would have taken too long.
+    Exit code 4: some runs are not done, because time was up or they would have taken too long, or the machine had no
+    room. Exit code 2: no run is left but those that failed, each named.
     """
     from capsbench.cli.wanted import Wanted
     from capsbench.cli.work import work as until_time_is_up
 
     wanted = Wanted(tuple(task or ()), tuple(variant or ()), tuple(seed or ()))
-    left = until_time_is_up(console, paths, minutes, device, threads, wanted, lent)
-    if left:
-        raise ResourceError(f"{counted(left, 'run')} not done, for want of time; the same command goes on.")
+    undone = until_time_is_up(console, paths, minutes, device, threads, wanted, lent)
+    failed = f"{counted(undone.failed, 'run')} could not be done, for the reasons above"
+    if undone.waiting:
+        also = f" {failed}." if undone.failed else ""
+        raise ResourceError(
+            f"{counted(undone.waiting, 'run')} not done, for want of time; the same command goes on.{also}"
+        )
+    if undone.failed:
+        raise CapsbenchError(f"{failed}; all others are done. The same command tries them again.")
 
 
 @app.command()

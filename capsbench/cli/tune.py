@@ -12,7 +12,8 @@ from capsbench.cli.held import held_device
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
-from capsbench.pipeline import dataset_record, sole, writable
+from capsbench.locks import sole, writable
+from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_tuned, trial_digest, tuning_digest
 from capsbench.plan.tuning import Point

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,13 @@ from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
 from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
-from capsbench.errors import ResourceError, counted
+from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.files import write_json
-from capsbench.pipeline import dataset_record, described, finished, is_over, open_house, writable
+from capsbench.locks import is_held, waits_for, writable
+from capsbench.pipeline import dataset_record, described, finished, is_over, open_house
 from capsbench.plan import Cell, House
+
+OUT_OF_MEMORY = ": out of memory"  # in the sentence of a run that does not fit; the next one may
 
 
 class Todo(NamedTuple):
@@ -32,6 +36,13 @@ class Todo(NamedTuple):
     source: DataSource
     cell: Cell
     seed: int
+
+
+class Undone(NamedTuple):
+    """How many runs were not done: `waiting` for want of time, `failed` for the reasons that were printed."""
+
+    waiting: int
+    failed: int
 
 
 class Deadline:
@@ -75,6 +86,8 @@ class Deadline:
     def _stop(_: int, __: FrameType | None) -> None:
         if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):  # a handler that saves is there
             signal.raise_signal(signal.SIGTERM)
+        elif (other := waits_for()) is not None:
+            raise ResourceError(f"time was up while this waited for {other}")
 
 
 def work(
@@ -85,54 +98,93 @@ def work(
     threads: int,
     wanted: Wanted,
     lent: float | None = None,
-) -> int:
-    """Train and evaluate what is missing of plans, in their order; returns how many runs are left when time is up.
+) -> Undone:
+    """Train and evaluate what is missing of plans, in their order; returns what is left when time is up.
+
+    A run that fails is named and passed over: it must not keep those after it from being done. A run that another
+    process is at work on is left to it while there are others.
 
     Args:
         minutes: until this command stops. lent: minutes until the machine is given back with all that is on it. A run
             that is known to take longer (`expected_seconds`) is passed over, and the next that may end in time begun.
 
     Raises:
-        PlanError, DataError, ResourceError: as training and evaluation do, and PlanError as `Wanted.of`.
+        PlanError, DataError: a plan, its data or `wanted` does not hold. ResourceError: a signal came, or there is no
+            room: then the next run would fare no better.
     """
     deadline, gone = Deadline(minutes), Deadline(lent)
+    left = _asked_for(console, paths, wanted)
+    passed_over = failed = 0
+    console.print(f"{counted(len(left), 'run')} to do")
+    while left and not deadline.over:
+        run = next((run for run in left if not is_held(_place(run))), left[0])
+        if lent is not None and (why := gone.why_no_time_for(expected_seconds(*run))):
+            console.print(f"{run.cell.label} seed {run.seed}: not begun, {why}", markup=False)
+            left.remove(run)
+            passed_over += 1
+            continue
+        its = _with_it(run, left)
+        try:
+            with deadline.saving():
+                if run.cell.waits:
+                    fresh, row = _tuned(console, run, device, threads)
+                    left = [Todo(fresh, run.source, row, one.seed) if one in its else one for one in left]
+                    continue
+                at_once = replace(run.cell, seeds=tuple(one.seed for one in its))
+                train_cells(console, run.house, run.source, [at_once], device, threads, False, None)
+                if deadline.over:
+                    break
+                evaluate_cells(console, run.house, run.source, [at_once], device, threads, None)
+        except ResourceError as error:
+            if deadline.over:
+                console.print(str(error), markup=False)
+                break
+            if OUT_OF_MEMORY not in str(error):
+                raise
+            failed += _say_failed(console, its, str(error))
+        except CapsbenchError as error:
+            failed += _say_failed(console, its, str(error))
+        except Exception:  # a mistake of the program, or a kernel that this GPU has not: the next run may have none
+            failed += _say_failed(console, its, traceback.format_exc())
+        left = [one for one in left if one not in its]
+    return Undone(len(left) + passed_over, failed)
+
+
+def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo]:
+    """The runs of plans that are asked for and not done, in the plans' order; each plan is described in its folder."""
     houses = [open_plan(console, path) for path in paths]
     cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
         _describe(house, source)
-    left = []
+    runs = []
     for (house, source), its in zip(houses, cells, strict=True):
         say_affnist(console, house, source, its)
-        left += [Todo(house, source, cell, seed) for cell in its for seed in cell.seeds]
-    left = [run for run in left if not _is_finished(run)]
-    passed_over = 0
-    console.print(f"{counted(len(left), 'run')} to do")
+        runs += [Todo(house, source, cell, seed) for cell in its for seed in cell.seeds]
+    return [run for run in runs if not _is_finished(run)]
+
+
+def _place(run: Todo) -> Path:
+    """The folder that is held while a run is worked on, or while its row is tuned."""
+    if run.cell.waits and run.cell.tuned is not None:
+        return run.cell.tuned.path.with_suffix("")
+    return run.house.run_folder(run.cell, run.seed)
+
+
+def _with_it(run: Todo, left: list[Todo]) -> list[Todo]:
+    """The runs that are done in one go with this one: its row's where the row is tuned or its seeds train at once."""
     from capsbench.training.together import most_at_once
 
-    while left and not deadline.over:
-        house, source, cell, seed = left[0]
-        if lent is not None and (why := gone.why_no_time_for(expected_seconds(house, source, cell, seed))):
-            console.print(f"{cell.label} seed {seed}: not begun, {why}", markup=False)
-            left, passed_over = left[1:], passed_over + 1
-            continue
-        try:
-            with deadline.saving():
-                if cell.waits:
-                    fresh, row = _tuned(console, house, source, cell, device, threads)
-                    left = [Todo(fresh, source, row, run.seed) if run.cell is cell else run for run in left]
-                    house, cell = fresh, row
-                at_once = cell if most_at_once(len(cell.seeds)) > 1 else replace(cell, seeds=(seed,))
-                train_cells(console, house, source, [at_once], device, threads, False, None)
-                if deadline.over:
-                    break
-                evaluate_cells(console, house, source, [at_once], device, threads, None)
-        except ResourceError as error:
-            if not deadline.over:
-                raise
-            console.print(str(error), markup=False)
-            break
-        left = [run for run in left if run.cell is not cell or run.seed not in at_once.seeds]
-    return len(left) + passed_over
+    if run.cell.waits or most_at_once(len(run.cell.seeds)) > 1:
+        return [one for one in left if one.cell is run.cell]
+    return [run]
+
+
+def _say_failed(console: Console, runs: list[Todo], why: str) -> int:
+    """Name runs that could not be done; returns how many they are."""
+    seeds = ", ".join(str(run.seed) for run in runs)
+    said = f"{runs[0].cell.label} seed {seeds}: could not be done: {why}"
+    console.print(said, style="bold red", markup=False, highlight=False)
+    return len(runs)
 
 
 def _describe(house: House, source: DataSource) -> None:
@@ -140,14 +192,13 @@ def _describe(house: House, source: DataSource) -> None:
         write_json(house.folder / "plan.json", described(house, dataset_record(source)))
 
 
-def _tuned(
-    console: Console, house: House, source: DataSource, cell: Cell, device: str | None, threads: int
-) -> tuple[House, Cell]:
+def _tuned(console: Console, run: Todo, device: str | None, threads: int) -> tuple[House, Cell]:
     """The plan and the row again, with the rate that tuning chose."""
-    tune_cells(console, house, source, [cell], device, threads, None)
+    house, cell = run.house, run.cell
+    tune_cells(console, house, run.source, [cell], device, threads, None)
     fresh, _ = open_house(house.path)
     fresh.custom_sources.update(house.custom_sources)  # a routing of the user's, imported already, stays what it was
-    _describe(fresh, source)  # the row's runs are to have the config that tuning chose
+    _describe(fresh, run.source)  # the row's runs are to have the config that tuning chose
     return fresh, replace(fresh.cell(cell.task, cell.variant), seeds=cell.seeds)
 
 

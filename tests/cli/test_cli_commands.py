@@ -15,7 +15,7 @@ from places import REPOSITORY, Place
 from typer.testing import CliRunner
 
 from capsbench.cli.travel import app  # with all commands
-from capsbench.pipeline import sole
+from capsbench.locks import sole
 from capsbench.provenance import machine
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)

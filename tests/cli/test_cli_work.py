@@ -16,9 +16,10 @@ from capsbench.cli import work as working
 from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.cli.work import Deadline, work
 from capsbench.data.source import DataSource
-from capsbench.errors import PlanError, ResourceError
+from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
+from capsbench.locks import sole
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
@@ -66,13 +67,13 @@ def plans(tmp_path: Path, results: Path, no_data: dict[str, str]) -> list[Path]:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs that are trained, in their order; each takes ten minutes, its evaluation five, by its files."""
+    """What is trained, in its order: plan, cell, the seeds of one go. A run took ten minutes, its evaluation five."""
     said: list[str] = []
 
     def train(_: Console, house: House, source: DataSource, cells: list[Cell], *__: Any) -> None:
         for cell in cells:
+            said.append(f"{house.name[0]} {cell.label} {' '.join(map(str, cell.seeds))}")
             for seed in cell.seeds:
-                said.append(f"{house.name[0]} {cell.label} {seed}")
                 finished(house, source, cell, seed, 600, 300)
 
     monkeypatch.setattr(working, "train_cells", train)
@@ -85,11 +86,13 @@ Asked = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def asked(plans: list[Path]) -> Asked:
-    """`work` on both plans: how many runs are left, and what was said."""
+    """`work` on both plans: how many runs wait for time, and what was said."""
 
-    def ask(lent: float | None = None, **words: tuple[object, ...]) -> tuple[int, str]:
+    def ask(lent: float | None = None, failed: int = 0, **words: tuple[object, ...]) -> tuple[int, str]:
         console = Console(record=True, width=300)
-        return work(console, plans, None, "cpu", 1, Wanted(**words), lent), console.export_text()  # type: ignore[arg-type]
+        undone = work(console, plans, None, "cpu", 1, Wanted(**words), lent)  # type: ignore[arg-type]
+        assert undone.failed == failed
+        return undone.waiting, console.export_text()
 
     return ask
 
@@ -105,7 +108,70 @@ def test_only_what_is_named_is_worked_on_in_the_plans_order(begun: list[str], as
 def test_seeds_that_go_at_once_are_those_named(begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "3")
     assert asked(tasks=("mnist",), variants=("cnn",), seeds=(0, 2))[0] == 0
-    assert begun == [f"{plan} mnist/cnn {seed}" for plan in "ab" for seed in (0, 2)]
+    assert begun == ["a mnist/cnn 0 2", "b mnist/cnn 0 2"]
+
+
+def test_a_run_that_fails_does_not_keep_the_others_from_being_done(
+    begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = working.train_cells
+    reasons = {
+        "mnist/cnn 0": ResourceError("mnist/cnn seed 0: out of memory on cuda:0 at batch 128; say less"),
+        "mnist/cnn 2": RuntimeError("conv2d has no deterministic implementation"),
+        "multimnist/multimnist-cnn 1": DataError("the digits are torn"),
+    }
+
+    def fails(console: Console, house: House, source: DataSource, cells: list[Cell], *rest: Any) -> None:
+        if house.name == "a-digits" and (why := reasons.get(f"{cells[0].label} {cells[0].seeds[0]}")):
+            raise why
+        train(console, house, source, cells, *rest)
+
+    monkeypatch.setattr(working, "train_cells", fails)
+    rows = ("cnn", "multimnist-cnn")
+    left, said = asked(failed=3, variants=rows)
+    assert left == 0
+    assert len(begun) == 2 * 2 * 3 - 3
+    for words in ("seed 0: could not be done: mnist/cnn seed 0: out of memory", "the digits are torn", "Traceback"):
+        assert words in said
+    begun.clear()
+    reasons.clear()
+    assert asked(variants=rows)[0] == 0  # the same command tries them again, and them alone
+    assert begun == ["a mnist/cnn 0", "a mnist/cnn 2", "a multimnist/multimnist-cnn 1"]
+
+
+def test_a_signal_or_a_full_disk_ends_the_work(begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: Any) -> None:
+        raise ResourceError("stopped by SIGTERM, saved after step 3 of 4")
+
+    monkeypatch.setattr(working, "train_cells", stops)
+    with pytest.raises(ResourceError, match="stopped by SIGTERM"):
+        asked()
+
+
+def test_a_run_that_another_process_holds_is_left_to_it_while_there_are_others(
+    begun: list[str], asked: Asked, plans: list[Path]
+) -> None:
+    house, _ = open_house(plans[0])
+    with sole(house.run_folder(house.cell("mnist", "cnn"), 0), print):
+        asked(tasks=("mnist",), variants=("cnn",))
+    assert begun == [f"{plan} mnist/cnn {seed}" for plan, seed in ("a1", "a2", "b0", "b1", "b2", "a0")]
+
+
+def test_waiting_for_another_process_ends_when_time_is_up(
+    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(console: Console, house: House, source: DataSource, cells: list[Cell], *_: Any) -> None:
+        with sole(house.run_folder(cells[0], 0), console.print):
+            raise AssertionError("another process has it")
+
+    monkeypatch.setattr(working, "train_cells", waits)
+    house, _ = open_house(plans[0])
+    console = Console(record=True, width=300)
+    wanted = Wanted(tasks=("mnist",), variants=("cnn",), seeds=(0,))
+    with sole(house.run_folder(house.cell("mnist", "cnn"), 0), print):
+        undone = work(console, plans[:1], 0.02, "cpu", 1, wanted)
+    assert undone == (1, 0)
+    assert "time was up while this waited for the process that is at work on" in console.export_text()
 
 
 @pytest.mark.parametrize(
@@ -190,6 +256,6 @@ def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
     monkeypatch.setattr(working, "Deadline", Kept)
     monkeypatch.setattr(working, "evaluate_cells", evaluate)
     console = Console(record=True, width=300)
-    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == 8
+    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
     assert "stopped, saved after 5 of 80" in console.export_text()
     assert begun == ["a mnist/cnn 0"]

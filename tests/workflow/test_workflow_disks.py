@@ -15,7 +15,7 @@ from places import Place, Said, refused
 from test_workflow_faults import outcome
 from tools import mnist_folder, unavailable
 
-from capsbench.pipeline import LOCK
+from capsbench.locks import LOCK
 from capsbench.training.checkpoint import read_tensors
 
 MEGABYTES = 32  # of the disk: the tiny plan's results need less than half of it

@@ -75,7 +75,7 @@ def test_a_process_left_behind_is_waited_for(done) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX)
     process = done.start("-u", "-m", "capsbench", "train", "tiny.yaml", "--variant", "cnn")
     assert process.stdout is not None
-    assert "another process is at work on this run; waiting" in process.stdout.readline()
+    assert "another process is at work there; waiting" in process.stdout.readline()
     assert not (run / "manifest.json").exists()
     os.close(handle)
     out, err = process.communicate(timeout=300)
