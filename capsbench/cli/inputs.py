@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from capsbench.plan.routings import is_custom
 from capsbench.provenance import digest_of, digest_of_file
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from capsbench.training.run import Setting
 
 
@@ -25,24 +27,44 @@ def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
         raise DataError(f"{house.path}: {cell.label}: {error}") from error
 
 
-def try_routings(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:
-    """Try, on one small batch, each routing among `waiting` that is from outside or has options of its own.
+def try_routings(house: House, cells: Iterable[Cell]) -> None:
+    """Try, on small batches, each routing among `cells` that is from outside or has options of its own.
 
-    Raises RoutingError, naming the variant, for code that is no routing and for an option's value that does not fit.
+    Raises RoutingError, naming the plan and the variant, for code that is no routing, for an option's value that does
+    not fit, and for what the evaluation will ask of a routing and it does not do.
     """
-    from capsbench.models.trial import try_routing
-    from capsbench.training.run import new_model
+    to_try = [
+        cell
+        for cell in {cell.label: cell for cell in cells}.values()
+        if is_custom(getattr(cell.spec, "routing", ""))
+        or (cell.spec.routes() and getattr(cell.spec, "routing_options", {}))
+    ]
+    if not to_try:
+        return
+    from capsbench.evaluation.microscope import passes_of
+    from capsbench.models.trial import build_and_try, try_passes
 
-    for cell in {cell.label: cell for cell, _ in waiting}.values():
-        if is_custom(getattr(cell.spec, "routing", "")):
-            new_model(setting_of(cell), 0)  # which tries it
-        elif cell.spec.routes() and getattr(cell.spec, "routing_options", {}):
-            setting = setting_of(cell)
-            model = new_model(setting, 0).to("cpu")
-            try:
-                try_routing(model, cell.options.IMAGE[0], setting.house.path.parent)
-            except RoutingError as error:
-                raise RoutingError(f"{setting.house.path}: variant {cell.variant}: {error}") from error
+    folder = house.path.parent
+    for cell in to_try:
+        size = cell.options.IMAGE[0]
+        try:
+            model = build_and_try(cell.spec, size, folder)
+            _refuse_idle_passes(model, cell)
+            if getattr(cell.options, "routing_images", 0):
+                try_passes(model, size, folder, passes_of(model, cell.spec))
+        except RoutingError as error:
+            of = "" if cell.variant == getattr(cell.spec, "routing", "") else f"variant {cell.variant}: "
+            raise RoutingError(f"{house.path}: {of}{error}") from error
+
+
+def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:
+    """Raise RoutingError where a number of passes is asked for that the routing does not take: nothing would differ."""
+    from capsbench.routing.layer import RoutingLayer
+
+    passes = cell.spec.iterations  # type: ignore[attr-defined]
+    takes = [module.takes for module in model.modules() if isinstance(module, RoutingLayer)]
+    if takes and "iterations" not in takes[0] and passes != type(cell.spec).model_fields["iterations"].default:
+        raise RoutingError(f"iterations: {passes}, but its routing takes no `iterations`, so nothing would differ.")
 
 
 def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -13,11 +14,15 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
 from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
+from capsbench.plan.routings import is_custom
 
+RESOURCES = ("--resources", "--res")
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
 
@@ -29,10 +34,29 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
     snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
     if not snakefile.is_file():
         raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
-    said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--cores", cores, "--nolock"]
+    said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--configfile", str(path)]
     if not _is_batch(options) and (count := gpus()):
-        said += ["--resources", f"gpu={count}"]
-    return [*said, "--configfile", str(path), *options]
+        limit, options = _limited(options, f"gpu={count}")
+        said += limit
+    # Last what takes no word: options such as --configfile would take a target of the user's for theirs.
+    return [*said, "--cores", cores, "--nolock", *options]
+
+
+def _limited(options: Sequence[str], limit: str) -> tuple[list[str], list[str]]:
+    """A resource as words for Snakemake, and the user's options; their own number of it stays.
+
+    Snakemake takes the last --resources alone, so to the user's it is added.
+    """
+    words = list(options)
+    at = max((place for place, word in enumerate(words) if word.split("=")[0] in RESOURCES), default=None)
+    if at is None:
+        return [RESOURCES[0], limit], words
+    joined = words[at].partition("=")[2]  # --resources=mem_mb=1
+    given = [joined] if joined else list(itertools.takewhile(lambda word: not word.startswith("-"), words[at + 1 :]))
+    if any(word.startswith("gpu=") for word in given):
+        return [], words
+    rest = words[at + 1 :] if joined else words[at + 1 + len(given) :]
+    return [], [*words[:at], RESOURCES[0], *given, limit, *rest]
 
 
 def gpus() -> int:
@@ -68,10 +92,12 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     """Run what is missing of a plan; the folder of its results.
 
     Raises:
-        PlanError, DataError: before anything is written. ResourceError: jobs failed; the message says where to look.
+        PlanError, DataError, RoutingError: before anything is trained.
+        ResourceError: jobs failed; the message says where to look.
     """
     house, source = open_plan(console, path)
     verify(source)
+    _try_outside(house, dataset_record(source)["digest"])
     code = _run(command(path, cores, options))
     if code == UNKNOWN_OPTION:
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
@@ -81,6 +107,19 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
             f"the same command goes on from what is finished, and `capsbench report {path}` shows what there is."
         )
     return house.folder
+
+
+def _try_outside(house: House, data: str) -> None:
+    """Try the routings from outside of runs that are not done: a job would find their mistakes, hours later perhaps."""
+    try_routings(
+        house,
+        [
+            cell
+            for cell in house.cells
+            if is_custom(getattr(cell.spec, "routing", ""))
+            and (cell.waits or any(finished(house, cell, seed, data) is None for seed in cell.seeds))
+        ],
+    )
 
 
 def _run(said: list[str]) -> int:

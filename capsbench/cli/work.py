@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from capsbench.cli.affnist import say_affnist
+from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
@@ -109,13 +110,15 @@ def work(
             that is known to take longer (`expected_seconds`) is passed over, and the next that may end in time begun.
 
     Raises:
-        PlanError, DataError: a plan, its data or `wanted` does not hold. ResourceError: a signal came, or there is no
-            room: then the next run would fare no better.
+        PlanError, DataError, RoutingError: a plan, its data, `wanted` or a routing does not hold.
+        ResourceError: a signal came, or there is no room: then the next run would fare no better.
     """
     deadline, gone = Deadline(minutes), Deadline(lent)
     left = _asked_for(console, paths, wanted)
     passed_over = failed = 0
     console.print(f"{counted(len(left), 'run')} to do")
+    for house in {id(run.house): run.house for run in left}.values():
+        try_routings(house, [run.cell for run in left if run.house is house])
     while left and not deadline.over:
         run = next((run for run in left if not is_held(_place(run))), left[0])
         if lent is not None and (why := gone.why_no_time_for(expected_seconds(*run))):

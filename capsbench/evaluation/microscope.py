@@ -73,6 +73,18 @@ def iterates(layer: RoutingLayer) -> bool:
     return taken is not None and taken.default != 1
 
 
+def passes_of(model: nn.Module, spec: Spec) -> list[int]:
+    """The numbers of passes at which a trained model is looked at: ITERATIONS and its own, or the one that it makes."""
+    layers = [module for module in model.modules() if isinstance(module, RoutingLayer)]
+    if layers and not iterates(layers[0]):
+        return [1]
+    return sorted({*ITERATIONS, _own(spec)})  # matrix capsules route without a layer, and make all their passes
+
+
+def _own(spec: Spec) -> int:
+    return int(spec.iterations)  # type: ignore[attr-defined]
+
+
 def routing_condition(model: nn.Module, spec: Spec, digits: DigitSet) -> Condition:
     """The condition `routing`: coupling statistics at the trained number of passes, answers at all of ITERATIONS.
 
@@ -84,9 +96,9 @@ def routing_condition(model: nn.Module, spec: Spec, digits: DigitSet) -> Conditi
     change), the mean |difference| of the logits to those of the pass before.
     """
     layers = [module for module in model.modules() if isinstance(module, RoutingLayer)]
-    watched = Watched(layers[0]) if layers else None  # matrix capsules route without one, and make all their passes
-    own = int(spec.iterations) if watched is None or iterates(watched.layer) else 1  # type: ignore[attr-defined]
-    numbers = sorted({*ITERATIONS, own}) if watched is None or iterates(watched.layer) else [own]
+    watched = Watched(layers[0]) if layers else None
+    numbers = passes_of(model, spec)
+    own = _own(spec) if len(numbers) > 1 else numbers[0]
     seen = {r: AtPasses() for r in numbers}
     changes: list[Tensor] = []
     longest: Tensor | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.models.layout import channels_last
 from capsbench.plan.variants import Spec
 from capsbench.provenance import PACKAGE
+from capsbench.routing.types import Pass
 
 
 def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
@@ -59,6 +61,37 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
             raise RoutingError(f"{_names(layers)}: no gradient comes back through it, so that no W can be learned.")
         if not gradient.isfinite().all():
             raise RoutingError(f"{_names(layers)}: the gradient that comes back through it is not finite.")
+
+
+def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequence[int]) -> None:
+    """Send one small batch through `model` at each number of passes, with a trace at the last, as its evaluation does.
+
+    What comes out need not be finite. Raises RoutingError, naming the routing: whatever the user's code raised, with
+    its line, or a trace that is none.
+    """
+    trial = copy.deepcopy(model).eval()
+    layers = [module for module in trial.modules() if isinstance(module, CapsuleLayer)]
+    images = torch.rand(2, 1, image_size, image_size)  # [B, 1, H, W]
+    passes = ""
+    try:
+        with torch.no_grad():
+            for number in numbers:
+                passes = f"{number} pass" if number == 1 else f"{number} passes"
+                output = channels_last(trial)(images, iterations=number, trace=number == numbers[-1])
+    except CapsbenchError:
+        raise
+    except Exception as error:  # whatever the user's code does
+        why = (
+            f"at {passes}, which its evaluation asks for (`routing_images: 0` leaves that out), {_what(error, folder)}"
+        )
+        raise RoutingError(f"{_names(layers)}: {why}") from error
+    expected = (output.couplings.shape, output.couplings.shape, output.poses.shape)
+    for one in output.trace or ():
+        if not isinstance(one, Pass) or tuple(tensor.shape for tensor in one) != expected:
+            raise RoutingError(
+                f"{_names(layers)}: its trace must hold a Pass(logits [B, I, J], couplings [B, I, J], poses [B, J, D]) "
+                "for each pass (capsbench.routing.Pass)."
+            )
 
 
 def _names(layers: list[CapsuleLayer]) -> str:

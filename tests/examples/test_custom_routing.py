@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from capsbench.cli.inputs import try_routings
+from capsbench.errors import RoutingError
+from capsbench.plan import House
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "custom_routing"
 
 
@@ -85,12 +89,70 @@ def test_a_mistake_is_told_before_any_variant_of_the_plan_trains(example: Path) 
     file.write_text(file.read_text().replace("return Routed(v, c, length(v))", "return Routed(v, c, v)"))
     code, said = capsbench(example, "train", example / "custom-routing.yaml")
     assert code == 2
+    plan = example / "custom-routing.yaml"
     assert said.strip().splitlines()[-1] == (
-        "capsbench: routing 'my_routing:cosine': it must return scores of shape [3, 10], not [3, 10, 16]."
+        f"capsbench: {plan}: routing 'my_routing:cosine': it must return scores of shape [3, 10], not [3, 10, 16]."
     )
     assert not list((example / "results").rglob("manifest.json"))
     code, said = capsbench(example, "train", example / "custom-routing.yaml", "--variant", "cosine-sharp")
-    assert "capsbench: variant cosine-sharp: routing 'my_routing:cosine': it must return" in said
+    assert f"capsbench: {plan}: variant cosine-sharp: routing 'my_routing:cosine': it must return" in said
+    for command in ("run", "work"):
+        code, said = capsbench(example, command, plan)
+        assert code == 2, said
+        assert f"capsbench: {plan}: routing 'my_routing:cosine': it must return" in said.splitlines()[-1]
+    assert not list((example / "results").rglob("manifest.json"))
+
+
+LOOP = "for _ in range(iterations):"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (LOOP, f"assert iterations < 30, 'too many'\n    {LOOP}", "at 30 passes, which its evaluation asks for"),
+        (LOOP, f"assert iterations < 30, 'too many'\n    {LOOP}", "my_routing.py, line 19: it raised AssertionError"),
+        ("iterations: int = 3, *,", "iterations: int = 3, trace: bool = False, *,", None),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), [b])", "its trace must hold a Pass(logits"),
+        (
+            "return Routed(v, c, length(v))",
+            "return Routed(v, c, length(v), (Pass(b[0], c, v),))",
+            "its trace must hold a Pass(logits [B, I, J]",
+        ),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), (Pass(b, c, v),))", None),
+    ],
+)
+def test_what_the_evaluation_will_ask_of_a_routing_is_tried_before_it_trains(
+    example: Path, old: str, new: str, expected: str | None
+) -> None:
+    file = example / "my_routing.py"
+    text = file.read_text().replace("import Routed,", "import Pass, Routed,")
+    assert old in text
+    file.write_text(text.replace(old, new))
+    house = House.load(example / "custom-routing.yaml", "uci-digits")
+    if expected is None:
+        try_routings(house, house.cells)
+        return
+    with pytest.raises(RoutingError) as error:
+        try_routings(house, house.cells)
+    assert expected in str(error.value)
+    plan = yaml.safe_load((example / "custom-routing.yaml").read_text())
+    plan["tasks"]["mnist"]["routing_images"] = 0
+    (example / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
+    house = House.load(example / "custom-routing.yaml", "uci-digits")
+    try_routings(house, house.cells)  # then nobody will ask for it
+
+
+def test_passes_are_not_counted_of_a_routing_that_takes_none(example: Path) -> None:
+    file = example / "my_routing.py"
+    file.write_text(
+        file.read_text().replace("iterations: int = 3, *,", "*, iters: int = 3,").replace("(iterations)", "(iters)")
+    )
+    plan = yaml.safe_load((example / "custom-routing.yaml").read_text())
+    plan["tasks"]["mnist"]["axes"] = {"iterations": {"values": [1, 3], "variants": ["my_routing:cosine"]}}
+    (example / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
+    house = House.load(example / "custom-routing.yaml", "uci-digits")
+    with pytest.raises(RoutingError, match="iterations: 1, but its routing takes no `iterations`"):
+        try_routings(house, house.cells)
 
 
 def test_variants_shows_it_as_the_readme_says(example: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from snakemake.cli import parse_args
 
 from capsbench.cli.snakemake import command, gpus
 
@@ -95,12 +96,34 @@ def test_gpus_are_counted_as_cuda_would(monkeypatch: pytest.MonkeyPatch, name: s
 
 @pytest.mark.usefixtures("two_mock_gpus")
 def test_a_local_run_starts_one_job_a_gpu_and_a_batch_run_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = "--resources gpu=2 --configfile tiny.yaml"
-    assert limit in " ".join(command(Path("tiny.yaml"), "all", []))
+    assert "--resources gpu=2 --cores all" in " ".join(command(Path("tiny.yaml"), "all", []))
     for batch in (["--profile", "profiles/slurm"], ["--profile=profiles/slurm"], ["--executor", "kubernetes"]):
         assert "--resources" not in command(Path("tiny.yaml"), "all", batch)
     monkeypatch.setenv("PATH", "")
     assert "--resources" not in command(Path("tiny.yaml"), "all", [])
+
+
+@pytest.mark.usefixtures("two_mock_gpus")
+@pytest.mark.parametrize(
+    ("options", "resources", "targets"),
+    [
+        ("results/x/report.html", {"gpu": 2}, ["results/x/report.html"]),
+        ("--resources mem_mb=64000 tmp=1", {"gpu": 2, "mem_mb": 64000, "tmp": 1}, []),
+        ("--res mem_mb=64000 --forceall", {"gpu": 2, "mem_mb": 64000}, []),
+        ("--resources=mem_mb=64000 --forceall", {"gpu": 2, "mem_mb": 64000}, []),
+        ("--resources gpu=1 -k --resources mem_mb=64000", {"gpu": 2, "mem_mb": 64000}, []),
+        ("-k --resources gpu=1 mem_mb=64000", {"gpu": 1, "mem_mb": 64000}, []),
+        ("--resources mem_mb=64000 -- results/x/report.html", {"gpu": 2, "mem_mb": 64000}, ["results/x/report.html"]),
+    ],
+)
+def test_a_user_s_words_to_snakemake_take_nothing_away(options, resources, targets) -> None:
+    """What Snakemake reads of the command line: the plan, one job a GPU, and the words."""
+    made = command(Path("tiny.yaml"), "all", options.split())
+    said = parse_args(made[made.index("snakemake") + 1 :])[1]
+    assert [Path(path).name for path in said.configfile] == ["tiny.yaml"]
+    assert dict(said.resources) == resources
+    assert list(said.targets) == targets
+    assert said.nolock
 
 
 @pytest.mark.slow
