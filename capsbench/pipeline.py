@@ -21,7 +21,7 @@ from typing import Any
 
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.raw import BADGES
-from capsbench.data.source import DataSource, cache_folder, find_source, source_digest
+from capsbench.data.source import DIGITS, DataSource, cache_folder, find_source, source_digest
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
@@ -52,7 +52,7 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
     Raises:
         PlanError: the plan is wrong. DataError: its data are not there and nothing may stand in.
     """
-    house = House.load(path)
+    house = _loaded(path)
     decided = os.environ.get(STAND_IN) if house.plan.uci_digits else None
     source = find_source(
         house.plan.dataset,
@@ -64,7 +64,48 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
         return house, source
     notice = decided if decided and decided != "1" else str(source.notice)
     os.environ[STAND_IN] = notice  # jobs inherit it: no mirror is asked again, and the first answer is what they say
-    return House.load(path, source.dataset), replace(source, notice=notice)
+    return _loaded(path, source.dataset), replace(source, notice=notice)
+
+
+def open_results(path: str | Path) -> tuple[House, DataSource]:
+    """A checked plan and the data that its results are of, for who reads results alone: no mirror is asked for MNIST.
+
+    Where digits may stand in for MNIST, that of the two folders is taken which is there.
+
+    Raises:
+        PlanError: the plan is wrong. DataError: a folder that is named for its data does not hold them.
+    """
+    house = _loaded(path)
+    plan = house.plan
+    published = DataSource(plan.dataset, cache_folder(), BADGES[plan.dataset], "download")
+    if plan.uci_digits:
+        digits = _loaded(path, DIGITS)
+        if house.folder.is_dir() and not digits.folder.is_dir():
+            return house, published
+        if digits.folder.is_dir() and not house.folder.is_dir():
+            return digits, find_source(DIGITS)
+    try:
+        return open_house(path, download=False)
+    except DataError:
+        if os.environ.get("CAPSBENCH_DATA") or plan.data_folder:
+            raise
+        return house, published
+
+
+def _loaded(path: str | Path, dataset: str | None = None) -> House:
+    """A checked plan whose results are its own. Raises PlanError, as House.load or because another plan's lie there."""
+    house = House.load(path, dataset)
+    try:
+        stored = read_json(house.folder / "plan.json")
+        other, digest = Path(stored["file"]), stored["digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return house
+    if other.is_file() and not other.samefile(path) and digest != house.digest:
+        raise PlanError(
+            f"{path}: {house.folder} holds the results of {other}, which this plan would replace; give it a `name:` "
+            "of its own, or name another place with CAPSBENCH_RESULTS."
+        )
+    return house
 
 
 def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
@@ -73,7 +114,7 @@ def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
     Where nothing may stand in for MNIST the paths do not depend on the download: then a dry run needs no data, and the
     job `data` downloads them or says why it cannot.
     """
-    house = House.load(path)
+    house = _loaded(path)
     plan = house.plan
     if os.environ.get("CAPSBENCH_DATA") or plan.data_folder or (plan.uci_digits and os.environ.get(STAND_IN)):
         return open_house(path, download=False)

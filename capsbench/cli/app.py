@@ -22,9 +22,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 console = Console(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
 
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
-Task = Annotated[str | None, typer.Option(help="Only this task.")]
-Variant = Annotated[str | None, typer.Option(help="Only this variant.")]
-Seed = Annotated[int | None, typer.Option(help="Only this seed.")]
+Task = Annotated[list[str] | None, typer.Option(help="Only this task; may be said again.")]
+Variant = Annotated[list[str] | None, typer.Option(help="Only this variant; may be said again.")]
+Seed = Annotated[list[int] | None, typer.Option(help="Only this seed; may be said again.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:<n>; the best there is when not said.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; the weights depend on it, so the manifest records it.", min=1)]
 Done = Annotated[Path | None, typer.Option("--done", hidden=True, help="File that says the job is done.")]
@@ -45,29 +45,34 @@ def _options(
         log_to(log)
 
 
-def _chosen(house: House, task: str | None, variant: str | None, seed: int | None = None) -> list[Cell]:
-    """The cells that the options name, with the one seed if one is. Raises PlanError with the nearest name if none."""
-    if task is not None and task not in (tasks := house.plan.tasks.given()):
-        raise PlanError(f"{house.path} has no task {task!r}{nearest(task, tasks)}")
-    if task is not None and variant is not None:
-        return _with_seed(house, [house.cell(task, variant)], seed)
-    cells = [c for c in house.cells if task in (None, c.task) and variant in (None, c.variant, c.folder_name)]
-    if not cells:
-        names = [cell.folder_name for cell in house.cells]
-        raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
-    return _with_seed(house, cells, seed)
+def _chosen(
+    house: House, tasks: list[str] | None, variants: list[str] | None, seeds: list[int] | None = None
+) -> list[Cell]:
+    """The cells that the options name, with the seeds named. Raises PlanError, with the nearest name, where none is."""
+    for task in tasks or []:
+        if task not in (known := house.plan.tasks.given()):
+            raise PlanError(f"{house.path} has no task {task!r}{nearest(task, known)}")
+    cells = [cell for cell in house.cells if not tasks or cell.task in tasks]
+    for variant in variants or []:
+        if not any(variant in (cell.variant, cell.folder_name) for cell in cells):
+            for task in tasks or []:
+                house.cell(task, variant)  # which says what the task has
+            names = [cell.folder_name for cell in house.cells]
+            raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
+    named = set(variants or [])
+    return _with_seeds(house, [c for c in cells if not named or named & {c.variant, c.folder_name}], seeds)
 
 
-def _with_seed(house: House, cells: list[Cell], seed: int | None) -> list[Cell]:
-    """Those of `cells` that have `seed`, with it alone; all where none is named. CapsbenchError if none has it."""
-    if seed is None:
+def _with_seeds(house: House, cells: list[Cell], seeds: list[int] | None) -> list[Cell]:
+    """Those of `cells` that have one of `seeds`, with these; all where none is named. CapsbenchError: none has one."""
+    if not seeds:
         return cells
-    found = [replace(cell, seeds=(seed,)) for cell in cells if seed in cell.seeds]
-    if not found:
-        known = sorted({one for cell in cells for one in cell.seeds})
+    known = sorted({one for cell in cells for one in cell.seeds})
+    if unknown := [seed for seed in seeds if seed not in known]:
         what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
-        raise CapsbenchError(f"{house.path}: {what} {seed}; there is {known}.")
-    return found
+        raise CapsbenchError(f"{house.path}: {what} {unknown[0]}; there is {known}.")
+    found = [replace(cell, seeds=tuple(seed for seed in cell.seeds if seed in seeds)) for cell in cells]
+    return [cell for cell in found if cell.seeds]
 
 
 @app.command()
@@ -165,7 +170,7 @@ def tune(
     tune_cells(console, house, source, _rows_of(house, task, variant), device, threads, done)
 
 
-def _rows_of(house: House, task: str | None, variant: str | None) -> list[Cell]:
+def _rows_of(house: House, task: list[str] | None, variant: list[str] | None) -> list[Cell]:
     """The cells that the options name; a variant stands for its tuned row as well."""
     cells = _chosen(house, task, variant)
     names = {(cell.task, cell.variant) for cell in cells}
@@ -191,7 +196,7 @@ def evaluate(
     if (path is None) == (weights is None):
         raise CapsbenchError("Name a plan, or a file with --weights; not both.")
     if weights is not None:
-        if task or variant or seed is not None or threads != 1:
+        if task or variant or seed or threads != 1:
             raise CapsbenchError("--weights is one model's file: leave --task, --variant, --seed and --threads out.")
         from capsbench.cli.weights import evaluate_weights
 
@@ -223,7 +228,7 @@ def report(
     from capsbench.cli.stages import make_report
 
     if where.suffix in (".yaml", ".yml"):
-        house, source = open_plan(console, where)
+        house, source = open_plan(console, where, data=False)
         make_report(console, house.folder, described(house, dataset_record(source)), done)
     else:
         make_report(console, where, None, done)
@@ -318,7 +323,7 @@ def bench(
     from capsbench.cli.bench import run_bench
 
     house = House.load(path or config_folder() / "paper.yaml")
-    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, task, name)]
+    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, [task], [name])]
     run_bench(
         house,
         cells,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,17 +11,17 @@ from rich.console import Console
 from capsbench.cli.opening import open_plan
 from capsbench.errors import counted
 from capsbench.locks import writable
-from capsbench.report.collect import collect
+from capsbench.report.collect import NO_MANIFEST, collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
-from capsbench.report.results import Results
+from capsbench.report.results import Problem, Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
 from capsbench.report.wide import decimals, with_interval
 
 
 def results_folder(console: Console, where: Path) -> Path:
     """The results of a plan, or the folder itself. Raises PlanError or DataError if the plan cannot be read."""
-    return open_plan(console, where)[0].folder if where.suffix in (".yaml", ".yml") else where
+    return open_plan(console, where, data=False)[0].folder if where.suffix in (".yaml", ".yml") else where
 
 
 def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> None:
@@ -71,8 +72,17 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
     if _is_older(results):
         words = f"The crate's tables are not of these runs; say `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
-    for problem in results.problems:
-        console.print(str(problem), style="yellow", markup=False)
+    say_problems(console, results.problems)
+
+
+def say_problems(console: Console, problems: Sequence[Problem]) -> None:
+    """Name what is wrong with results, a line each; of a plan that is begun, how many runs there are none of yet."""
+    for problem in problems:
+        if problem.reason != NO_MANIFEST:
+            console.print(str(problem), style="yellow", markup=False)
+    if waiting := sum(problem.reason == NO_MANIFEST for problem in problems):
+        words = f"{counted(waiting, 'run')} missing: {NO_MANIFEST} (report.html and `capsbench export` name each)"
+        console.print(words, style="yellow", markup=False)
 
 
 def _is_older(results: Results) -> bool:

@@ -112,7 +112,7 @@ def _train(
             row = house.cell(cell.task, cell.variant)  # with all of its seeds, which its manifests speak of
             return Setting(house, row, digits, dataset, chosen, threads, say=console.print)
 
-        try_routings(waiting, setting_of)
+        try_routings(house, [cell for cell, _ in waiting])
         check_inputs(waiting, setting_of)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)
@@ -300,6 +300,7 @@ def _evaluate(
 
 def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
     """Write plan.json (if there is a plan), tables, figures and report.html of a results folder."""
+    from capsbench.cli.folders import say_problems
     from capsbench.report import build_report
 
     with writable(folder):
@@ -307,8 +308,7 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
             write_json(folder / "plan.json", described)
         numbers = numbers_digest(folder)
         made = build_report(folder)
-    for problem in made.problems:
-        console.print(str(problem), style="yellow", markup=False)
+    say_problems(console, made.problems)
     console.print(f"report: {made.html}")
     if done:
         files = [

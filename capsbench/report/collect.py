@@ -13,6 +13,8 @@ from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets,
 from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
+NO_MANIFEST = "no manifest yet: not trained, or training is under way"
+
 
 def collect(folder: Path) -> Results:
     """Read plan.json and the runs in `folder`. Anything wrong with a run becomes a problem, and the run is left out.
@@ -58,7 +60,7 @@ def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[R
     folder = run_folder(results.folder, key)
     path = folder / "manifest.json"
     if not path.exists():
-        results.problem("missing", path, key, "no manifest yet: not trained, or training is under way")
+        results.problem("missing", path, key, NO_MANIFEST)
         return None
     try:
         manifest = read(path, Manifest)

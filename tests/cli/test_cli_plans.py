@@ -1,0 +1,85 @@
+"""Plans that share a name, options that are said twice, and commands that read results alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY, Place
+
+from capsbench.errors import DataError, PlanError
+from capsbench.pipeline import open_house, open_results
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, REPOSITORY)
+
+
+def described(place: Place, name: str = "tiny") -> Path:
+    """The plan tiny.yaml, with results of it."""
+    plan = place.plan()
+    house, _ = open_house(plan)
+    assert house.name.startswith(name)
+    house.folder.mkdir(parents=True)
+    (house.folder / "plan.json").write_text(json.dumps({"file": plan.as_posix(), "digest": house.digest}))
+    return plan
+
+
+def test_a_plan_does_not_take_over_the_results_of_another_of_its_name(place, no_data, results) -> None:
+    plan = described(place)
+    other = place.folder / "mine" / "tiny.yaml"
+    other.parent.mkdir()
+    other.write_text(plan.read_text())
+    open_house(other)  # a copy makes the same results
+    other.write_text(plan.read_text().replace("batch: ", "batch: 1"))
+    for way in (open_house, open_results):
+        with pytest.raises(PlanError) as error:
+            way(other)
+        assert f"holds the results of {plan}, which this plan would replace; give it a `name:`" in str(error.value)
+    other.write_text("name: another\n" + other.read_text().replace("name: tiny\n", ""))
+    open_house(other)
+    other.write_text(other.read_text().replace("name: another\n", "name: tiny\n"))
+    plan.rename(place.folder / "moved.yaml")  # a plan that was moved is still itself
+    open_house(other)
+
+
+def test_results_are_read_without_asking_anybody_for_data(place, results, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path / "no cache"))
+    monkeypatch.setattr("capsbench.data.download.download_files", None)  # whoever asks fails
+    plan = place.plan()
+    text = plan.read_text()
+    plan.write_text(text.replace("uci_digits: true\n", ""))
+    house, source = open_results(plan)
+    assert (house.name, source.badge) == ("tiny", "MNIST")
+    monkeypatch.setenv("CAPSBENCH_DATA", str(tmp_path / "named"))
+    with pytest.raises(DataError):
+        open_results(plan)
+    monkeypatch.delenv("CAPSBENCH_DATA")
+    plan.write_text(text)
+    assert open_results(plan)[0].name == "tiny-digits"  # what a run would make
+    (results / "tiny").mkdir(parents=True)
+    assert [of.name for of in (open_results(plan)[0],)] == ["tiny"]  # what is there
+    (results / "tiny-digits").mkdir()
+    assert open_results(plan)[0].name == "tiny-digits"
+    (results / "tiny").rmdir()
+    house, source = open_results(plan)
+    assert (house.name, source.dataset) == ("tiny-digits", "uci-digits")
+
+
+def test_an_option_that_is_said_twice_means_both(place) -> None:
+    place.plan(variants="[cnn, capsnet-r1, capsnet-r3]", seeds=[0, 1, 2])
+    words = "--variant capsnet-r3 --variant cnn --seed 2 --seed 0"
+    said = place.capsbench("train", "tiny.yaml", *words.split())
+    assert said.code == 0, said.text
+    made = {f"{m['run']['variant']} {m['run']['seed']}" for m in map(json.loads, place.manifests().values())}
+    assert made == {"cnn 0", "cnn 2", "capsnet-r3 0", "capsnet-r3 2"}
+    for words, expected in (
+        ("--variant cnn --variant capsnet-r2", "capsnet-r2"),
+        ("--task mnist --task minst", "has no task 'minst'; did you mean 'mnist'?"),
+        ("--variant cnn --seed 0 --seed 7", "mnist/cnn has no seed 7; there is [0, 1, 2]."),
+    ):
+        said = place.capsbench("train", "tiny.yaml", *words.split())
+        assert said.code == 2
+        assert expected in said.err
