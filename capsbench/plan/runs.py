@@ -186,7 +186,8 @@ class House:
         """A tuned row with what tuning chose for it, if it has."""
         trials = self.trials(cell)
         path = self.folder / "tuning" / cell.task / f"{trials[0].folder_name}.json"
-        recipe = digest_of([[point.training_keys() for point in GRID], [trial.config() for trial in trials]])
+        grid = [point.training_keys() for point in GRID]
+        recipe = digest_of([grid, [trial.config() for trial in trials], list(trials[0].seeds)])
         point = read_choice(path, recipe)
         keys = point.training_keys() if point else {"decay_period": PERIOD}
         tuned = Tuned(path, recipe, point)

@@ -69,7 +69,7 @@ class Tuned:
     """What a tuned row is made of: where its choice is stored, which choice would be its own, and what was chosen."""
 
     path: Path
-    recipe: str  # digest of everything that the plan says of the tuning
+    recipe: str  # digest of the grid, the trials' configs and their seeds (capsbench/plan/runs.py)
     point: Point | None  # None: not chosen yet
 
 

@@ -153,8 +153,8 @@ def pairs_drawn(results: Results) -> list[str]:
     return [f"How well digits are drawn (SSIM, IoU): on {span(counts)} pairs."] if counts else []
 
 
-def table_caption(results: Results, task: str) -> list[str]:
-    """The sentences under a task's table; the first is its title."""
+def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
+    """The sentences under a task's table; the first is its title. `with_paper`: it has a column paper."""
     badge = results.plan.dataset.badge
     sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
     sentences += conditions_in_words(results, task)
@@ -164,7 +164,7 @@ def table_caption(results: Results, task: str) -> list[str]:
     if mixed := results.count("mixed", task):
         words = counted(mixed, "mixture")
         sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")
-    if results.published.of(task):
+    if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):
             why = listing(_why_not_comparable(results, task))

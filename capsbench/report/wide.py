@@ -98,7 +98,8 @@ def wide_table(results: Results, task: str) -> WideTable:
     spec = spec_for(task, results)
     present = {row.cell.metric for row in rows}
     shown = [metric for metric in spec.main if metric.name in present]
-    with_paper = {row.cell.metric for row in rows if row.paper is not None}
+    empty = without_runs(results, task)
+    with_paper = {row.cell.metric for row in rows if row.paper is not None and row.cell.variant not in empty}
     several = len({row.cell.condition for row in rows}) > 1
     columns = [Column("variant", "name")] + ([Column("condition", "condition")] if several else [])
     for metric in shown:
@@ -111,14 +112,13 @@ def wide_table(results: Results, task: str) -> WideTable:
     for row in rows:
         places.setdefault((row.cell.variant, row.cell.condition), {})[row.cell.metric] = row
     best = certainly_best(results, task)
-    empty = without_runs(results, task)
     wide = []
     for (variant, condition), found in places.items():
         if variant not in empty:
             names = [results.plan.title(variant), condition] if several else [results.plan.title(variant)]
             values = _values(found, shown, with_paper, best)
             wide.append(WideRow(variant, condition, [*(Entry(name, name) for name in names), *values]))
-    caption = table_caption(results, task)
+    caption = table_caption(results, task, any(metric.name in with_paper for metric in shown))
     if empty:
         titles = "; ".join(results.plan.title(variant) for variant in empty)
         caption.append(f"{counted(len(empty), 'row')} without a run yet: {titles}.")

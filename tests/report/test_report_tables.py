@@ -12,7 +12,7 @@ import toy
 from scipy import stats
 
 from capsbench.report import Report, build_report
-from capsbench.report.captions import is_comparable, table_caption
+from capsbench.report.captions import is_comparable
 from capsbench.report.collect import collect
 from capsbench.report.tables import SPECS, csv_frame, long_table
 from capsbench.report.wide import wide_table
@@ -145,7 +145,7 @@ def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path) -> 
 
 def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path) -> None:
     results = collect(healthy)
-    words = " ".join(table_caption(results, "affnist"))
+    words = " ".join(wide_table(results, "affnist").caption)
     for part in ("affnist-synth, 320,000 test images", "not the paper's test set", "Budget: reduced", "width 1/8",
                  "Seeds: 0, 1 and 2", "960", "for orientation, not for comparison"):  # fmt: skip
         assert part in words
@@ -157,8 +157,8 @@ def test_an_unreduced_plan_on_the_papers_data_is_comparable(tmp_path: Path) -> N
     results = collect(folder)
     assert is_comparable(results, "mnist")
     assert not is_comparable(results, "affnist")  # synthetic
-    assert "orientation" not in " ".join(table_caption(results, "mnist"))
-    assert "Reductions: none." in table_caption(results, "mnist")
+    assert "orientation" not in " ".join(wide_table(results, "mnist").caption)
+    assert "Reductions: none." in wide_table(results, "mnist").caption
 
 
 def test_substitute_digits_are_called_so(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_substitute_digits_are_called_so(tmp_path: Path) -> None:
     assert set(frame["dataset"]) == {"uci-digits"}
     for path in [folder / "tables" / "mnist.md", folder / "figures" / "mnist_error.txt", folder / "report.html"]:
         assert "UCI digits, not MNIST" in path.read_text()
-    assert "the data are UCI digits, not MNIST" in " ".join(table_caption(collect(folder), "mnist"))
+    assert "the data are UCI digits, not MNIST" in " ".join(wide_table(collect(folder), "mnist").caption)
 
 
 def test_no_figure_of_mnist_stands_beside_other_data_that_a_plan_names(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_no_figure_of_mnist_stands_beside_other_data_that_a_plan_names(tmp_path:
     tasks = {"mnist": ["capsnet-r3-recon"]}
     results = collect(toy.write_toy(tmp_path / "fashion", tasks=tasks, dataset=fashion, budget="short", reductions={}))
     assert csv_frame(long_table(results, "mnist"))["paper"].isna().all()
-    caption = " ".join(table_caption(results, "mnist"))
+    caption = " ".join(wide_table(results, "mnist").caption)
     assert "paper" not in caption
     assert set(results.published.notes) == {"multimnist"}
     assert "Fashion-MNIST" in caption
