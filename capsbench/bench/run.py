@@ -14,6 +14,7 @@ from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, Say, copy, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
+from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
@@ -141,7 +142,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     """
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
-    found = []
+    found, why = [], ""
     ways = [(precision, fused, True) for precision in ("float32", "bf16") for fused in (False, True)]
     if device.type in NCHW:
         ways.append(("float32", False, False))
@@ -158,7 +159,10 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            say(f"{name}, {precision}: not timed, since torch says {str(error).splitlines()[0]}")
+            why = f"torch says {str(error).splitlines()[0]}"
+            say(f"{name}, {precision}: not timed, since {why}")
+    if not found:
+        raise CapsbenchError(f"{cell.label}: no way of training it could be timed; {why}.")
     return found
 
 

@@ -28,6 +28,8 @@ def choose(console: Console, folder: Path, run: str | None, at_random: bool, dra
     Raises:
         ResultsError: there is no plan.json. CapsbenchError: no run, both, or a run that is not there is named.
     """
+    if folder.suffix in (".yaml", ".yml"):
+        raise CapsbenchError(f"{folder} is a plan; name the folder of its results, such as results/{folder.stem}.")
     planned = [entry.key for entry in read_plan(folder).runs]
     if (run is None) == (not at_random) or (draw is not None and not at_random):
         raise CapsbenchError("Name a run with --run task/variant/seed, or have one drawn with --random [--draw SEED].")

@@ -22,6 +22,9 @@ from capsbench.plan.variants import SPECS, RoutingOptions, Spec
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
 
 
+NO_PLANS = ("claims", "published", "variants")  # what else lies in config/
+
+
 def config_folder() -> Path:
     """The folder of plans and variants: config/ of a clone, or the copy inside an installed package."""
     package = Path(__file__).resolve().parent.parent
@@ -77,8 +80,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        plans = (p.stem for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else ()
-        raise PlanError(f"There is no file {path}{nearest(path.stem, plans)}") from None
+        files = (p.name for p in path.parent.glob("*.y*ml") if p.stem not in NO_PLANS) if path.parent.is_dir() else ()
+        raise PlanError(f"There is no file {path}{nearest(path.name, files)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} cannot be read: {error}.") from None
     try:
@@ -143,6 +146,8 @@ def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = ""
 def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
     """A checked spec from its mapping. Raises PlanError naming file, variant and key."""
     model = values.get("model")
+    if model is None:
+        raise PlanError(f"{file}: variant {name} names neither `base`, the variant that it changes, nor `model`.")
     if not isinstance(model, str) or model not in SPECS:
         raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":

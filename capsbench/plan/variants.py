@@ -114,7 +114,11 @@ class RoutingOptions(Strict):
             return self
         facts = ROUTINGS.get(self.routing)
         if facts is None:
-            hint = "; outside the package it is my_file:my_routing" if is_custom(self.routing) else ""
+            hint = (
+                "; outside the package it is my_file:my_routing"
+                if is_custom(self.routing) or "." in self.routing
+                else ""
+            )
             raise ValueError(f"there is no routing {self.routing!r}{hint or nearest(self.routing, ROUTINGS)}")
         if facts.passes == 1 and self.iterations != 1:
             raise ValueError(f"routing {self.routing} makes one pass: iterations must be 1, not {self.iterations}")

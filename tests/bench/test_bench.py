@@ -166,8 +166,10 @@ def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
         "tasks:\n  mnist: {variants: [capsnet-r1]}\n"
     )
 
+    missing = ["bf16"]
+
     def no_engine(step: Step, *_: Any) -> Step:
-        if step.precision == "bf16":
+        if step.precision in missing:
             raise RuntimeError("unable to find an engine\nand more")
         return step
 
@@ -179,6 +181,9 @@ def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
     rows = json.loads(kept[0])["rows"]
     assert {row["precision"] for row in rows if row["name"] == "capsnet-r1"} == {"float32"}
     assert "capsnet-r1, bf16: not timed, since torch says unable to find an engine" in said
+    missing.append("float32")
+    with pytest.raises(CapsbenchError, match="no way of training it could be timed; torch says unable to find"):
+        bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)
 
 
 def test_what_moves_and_what_is_held_is_counted() -> None:
@@ -199,17 +204,19 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
         "budget: reduced\nseeds: [0]\nwidth: 0.125\ntraining: {steps: 1, batch: 4}\n"
         "tasks:\n  mnist: {variants: [capsnet-r3-recon]}\n"
     )
-    house = House.load(path)
-    result = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, lambda _: None)
-    result["growth"] = grow.grow(house, house.cells[0], 2, 4, 2, torch.device("cpu"), lambda _: None)
+    file, drawn = tmp_path / "bench.json", tmp_path / "figures"
+    words = f"bench {path} --batch 2 --rounds 2 --device cpu --threads 1 --grow 32 --json {file} --figures {drawn}"
+    answer = CliRunner().invoke(app, words.split())
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(file.read_text())
     sizes = {what: sorted({row["size"] for row in rows}) for what, rows in result["growth"].items()}
-    assert sizes == {"batch": [2, 4], "inputs": [4 * 9, 4 * 36], "seeds": [1, 3]}
+    assert sizes == {"batch": [2, 4, 8], "inputs": [4 * 9, 4 * 36], "seeds": [1, 3]}
     images = [round(row["images_per_second"] * row["seconds"]) for row in result["growth"]["seeds"]]
     assert images == [2, 2, 6, 6]  # a step is one of each seed
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
-    drawn = draw_speed(result, tmp_path / "figures")
-    assert [figure.name for figure in drawn] == ["roofline.png", "growth.png"]
-    assert all(figure.stat().st_size > 10_000 for figure in drawn)
+    figures = [drawn / name for name in ("roofline.png", "growth.png")]
+    assert all(figure.stat().st_size > 10_000 for figure in figures)
+    assert [line for line in answer.output.splitlines() if "drawn" in line] == [f"drawn: {path}" for path in figures]
     assert all(row["peak_bytes"] > 4 * result["parameters"][row["name"]] for row in result["rows"])
 
 

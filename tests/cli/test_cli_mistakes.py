@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
     ("arguments", "sentence"),
     [
         (["plan", "nowhere.yaml"], "There is no file nowhere.yaml"),
-        (["plan", "tiney.yaml"], "There is no file tiney.yaml; did you mean 'tiny'?"),
+        (["plan", "tiney.yaml"], "There is no file tiney.yaml; did you mean 'tiny.yaml'?"),
         (["plan", "folder.yaml"], "folder.yaml cannot be read"),
         (["plan", "torn.yaml"], "torn.yaml, line 1: not valid YAML"),
         (["plan", "broken.yaml"], "broken.yaml: budget is 'reduecd'; did you mean 'reduced'?"),

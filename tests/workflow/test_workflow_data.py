@@ -116,14 +116,3 @@ def test_altered_files_stop_snakemake_at_its_first_job(place) -> None:
     assert said.jobs == {"Check the data"}
     assert not (place.root / "tiny" / "data.json").exists()
     assert not (place.root / "tiny" / "runs").exists()
-
-
-def test_two_processes_prepare_data_at_once(place) -> None:
-    place.plan()
-    records = [place.folder / "first.json", place.folder / "second.json"]
-    processes = [place.start("-m", "capsbench", "data", "tiny.yaml", "--done", record) for record in records]
-    answers = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], answers
-    first, second = (json.loads(record.read_text()) for record in records)
-    assert first == second
-    assert first["badge"] == BADGE
