@@ -110,7 +110,7 @@ def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
     never = why["not tested here"]
     elsewhere = why["this plan has no such cell"] + why["other data"] + why["reduced protocol"]
     assert parts == [never, elsewhere, why.total() - never - elsewhere]
-    assert numbers(r"judges (\d+) claims, naming (\d+) more that it cannot test") == (len(claims) - never, never)
+    assert numbers(r"has rules for (\d+) claims, naming (\d+) more that it cannot test") == (len(claims) - never, never)
 
 
 def test_readme_counts_the_runs_there_are(results) -> None:
