@@ -50,9 +50,10 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
     """A checked plan and where its data are; `download`: whether the mirrors may be asked.
 
     Raises:
-        PlanError: the plan is wrong. DataError: its data are not there and nothing may stand in.
+        PlanError: the plan is wrong, or another one's results lie where its own would.
+        DataError: its data are not there and nothing may stand in.
     """
-    house = _loaded(path)
+    house = House.load(path)
     decided = os.environ.get(STAND_IN) if house.plan.uci_digits else None
     source = find_source(
         house.plan.dataset,
@@ -61,10 +62,10 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
         download=download and not decided,
     )
     if source.dataset == house.dataset:
-        return house, source
+        return _checked(house), source
     notice = decided if decided and decided != "1" else str(source.notice)
     os.environ[STAND_IN] = notice  # jobs inherit it: no mirror is asked again, and the first answer is what they say
-    return _loaded(path, source.dataset), replace(source, notice=notice)
+    return _checked(House.load(path, source.dataset)), replace(source, notice=notice)
 
 
 def open_results(path: str | Path) -> tuple[House, DataSource]:
@@ -73,38 +74,47 @@ def open_results(path: str | Path) -> tuple[House, DataSource]:
     Where digits may stand in for MNIST, that of the two folders is taken which is there.
 
     Raises:
-        PlanError: the plan is wrong. DataError: a folder that is named for its data does not hold them.
+        PlanError: as open_house. DataError: a folder that is named for its data does not hold them.
     """
-    house = _loaded(path)
+    house = House.load(path)
     plan = house.plan
-    published = DataSource(plan.dataset, cache_folder(), BADGES[plan.dataset], "download")
+    if plan.dataset != "mnist":
+        return open_house(path)  # their checksums are read off the files
+    published = DataSource("mnist", cache_folder(), BADGES["mnist"], "download")
     if plan.uci_digits:
-        digits = _loaded(path, DIGITS)
+        digits = House.load(path, DIGITS)
         if house.folder.is_dir() and not digits.folder.is_dir():
-            return house, published
+            return _checked(house), published
         if digits.folder.is_dir() and not house.folder.is_dir():
-            return digits, find_source(DIGITS)
+            return _checked(digits), find_source(DIGITS)
     try:
         return open_house(path, download=False)
     except DataError:
         if os.environ.get("CAPSBENCH_DATA") or plan.data_folder:
             raise
-        return house, published
+        return _checked(house), published
 
 
-def _loaded(path: str | Path, dataset: str | None = None) -> House:
-    """A checked plan whose results are its own. Raises PlanError, as House.load or because another plan's lie there."""
-    house = House.load(path, dataset)
-    try:
-        stored = read_json(house.folder / "plan.json")
-        other, digest = Path(stored["file"]), stored["digest"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return house
-    if other.is_file() and not other.samefile(path) and digest != house.digest:
-        raise PlanError(
-            f"{path}: {house.folder} holds the results of {other}, which this plan would replace; give it a `name:` "
-            "of its own, or name another place with CAPSBENCH_RESULTS."
-        )
+def _checked(house: House) -> House:
+    """A plan whose results' folder is nobody else's. Raises PlanError where another plan's results lie there.
+
+    Whose they are is in plan.json, and before there is a report in what Snakemake's jobs depend on. A plan that was
+    moved is still itself, and so is a copy that asks for the same.
+    """
+    for name in ("plan.json", "cells/report.json"):
+        try:
+            stored = read_json(house.folder / name)
+            stored = stored.get("plan", stored)
+            other, digest = Path(stored["file"]), stored["digest"]
+            is_another = other.is_file() and not other.samefile(house.path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if is_another and digest != house.digest:
+            raise PlanError(
+                f"{house.path}: {house.folder} holds the results of {other}, which this plan would replace; give it a "
+                "`name:` of its own, or name another place with CAPSBENCH_RESULTS."
+            )
+        break
     return house
 
 
@@ -114,15 +124,15 @@ def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
     Where nothing may stand in for MNIST the paths do not depend on the download: then a dry run needs no data, and the
     job `data` downloads them or says why it cannot.
     """
-    house = _loaded(path)
+    house = House.load(path)
     plan = house.plan
     if os.environ.get("CAPSBENCH_DATA") or plan.data_folder or (plan.uci_digits and os.environ.get(STAND_IN)):
         return open_house(path, download=False)
     try:
-        return house, find_source(plan.dataset, download=False)
+        return _checked(house), find_source(plan.dataset, download=False)
     except DataError:
         if plan.dataset == "mnist" and not plan.uci_digits:
-            return house, DataSource("mnist", cache_folder(), BADGES["mnist"], "download")
+            return _checked(house), DataSource("mnist", cache_folder(), BADGES["mnist"], "download")
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "data.json"
         command = [sys.executable, "-m", "capsbench", "data", str(path), "--done", str(answer)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
 
-RESOURCES = ("--resources", "--res")
+RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
 
@@ -48,15 +49,16 @@ def _limited(options: Sequence[str], limit: str) -> tuple[list[str], list[str]]:
     Snakemake takes the last --resources alone, so to the user's it is added.
     """
     words = list(options)
-    at = max((place for place, word in enumerate(words) if word.split("=")[0] in RESOURCES), default=None)
-    if at is None:
-        return [RESOURCES[0], limit], words
+    said = [place for place, word in enumerate(words) if len(word) > 4 and RESOURCES.startswith(word.split("=")[0])]
+    if not said:
+        return [RESOURCES, limit], words
+    at = said[-1]
     joined = words[at].partition("=")[2]  # --resources=mem_mb=1
-    given = [joined] if joined else list(itertools.takewhile(lambda word: not word.startswith("-"), words[at + 1 :]))
+    given = [joined] if joined else list(itertools.takewhile(lambda word: re.match(r"\w+=", word), words[at + 1 :]))
     if any(word.startswith("gpu=") for word in given):
         return [], words
     rest = words[at + 1 :] if joined else words[at + 1 + len(given) :]
-    return [], [*words[:at], RESOURCES[0], *given, limit, *rest]
+    return [], [*words[:at], RESOURCES, *given, limit, "--nolock", *rest]
 
 
 def gpus() -> int:

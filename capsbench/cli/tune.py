@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from capsbench.cli.held import held_device
+from capsbench.cli.inputs import try_routings
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -43,6 +44,7 @@ def tune_cells(
     for cell in tuned:
         if cell not in waiting and cell.tuned and cell.tuned.point:
             console.print(f"{cell.label}: {_words(cell.tuned.point)} already chosen")
+    try_routings(house, waiting)
     if waiting:
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)

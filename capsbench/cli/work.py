@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from capsbench.cli import DISK
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
@@ -37,6 +39,7 @@ class Todo(NamedTuple):
     source: DataSource
     cell: Cell
     seed: int
+    alone: bool = False  # not at once with other seeds, with which it failed
 
 
 class Undone(NamedTuple):
@@ -111,7 +114,8 @@ def work(
 
     Raises:
         PlanError, DataError, RoutingError: a plan, its data, `wanted` or a routing does not hold.
-        ResourceError: a signal came, or there is no room: then the next run would fare no better.
+        ResourceError, OSError: a signal came, there is no room on a disk, or the GPU answers no more: then the next run
+            would fare no better.
     """
     deadline, gone = Deadline(minutes), Deadline(lent)
     left = _asked_for(console, paths, wanted)
@@ -121,7 +125,8 @@ def work(
         try_routings(house, [run.cell for run in left if run.house is house])
     while left and not deadline.over:
         run = next((run for run in left if not is_held(_place(run))), left[0])
-        if lent is not None and (why := gone.why_no_time_for(expected_seconds(*run))):
+        known = expected_seconds(run.house, run.source, run.cell, run.seed) if lent is not None else None
+        if why := gone.why_no_time_for(known):
             console.print(f"{run.cell.label} seed {run.seed}: not begun, {why}", markup=False)
             left.remove(run)
             passed_over += 1
@@ -144,11 +149,23 @@ def work(
                 break
             if OUT_OF_MEMORY not in str(error):
                 raise
-            failed += _say_failed(console, its, str(error))
+            why = str(error)
         except CapsbenchError as error:
-            failed += _say_failed(console, its, str(error))
-        except Exception:  # a mistake of the program, or a kernel that this GPU has not: the next run may have none
-            failed += _say_failed(console, its, traceback.format_exc())
+            why = str(error)
+        except Exception as error:  # a mistake of the program, or a kernel that this GPU has not: not the next run's
+            if isinstance(error, OSError) and error.errno in DISK:
+                raise
+            why = traceback.format_exc()
+        else:
+            left = [one for one in left if one not in its]
+            continue
+        _say_failed(console, its, why)
+        _refuse_lost_gpu()
+        if len(its) > 1 and not run.cell.waits:  # what one seed's failure is need not be the others'
+            again = [one._replace(alone=True) for one in its if not _is_finished(one)]
+            left = again + [one for one in left if one not in its]
+            continue
+        failed += len(its)
         left = [one for one in left if one not in its]
     return Undone(len(left) + passed_over, failed)
 
@@ -177,17 +194,30 @@ def _with_it(run: Todo, left: list[Todo]) -> list[Todo]:
     """The runs that are done in one go with this one: its row's where the row is tuned or its seeds train at once."""
     from capsbench.training.together import most_at_once
 
-    if run.cell.waits or most_at_once(len(run.cell.seeds)) > 1:
-        return [one for one in left if one.cell is run.cell]
-    return [run]
+    its = [one for one in left if one.cell is run.cell]
+    if run.cell.waits:
+        return its
+    if run.alone or most_at_once(len(run.cell.seeds)) == 1:
+        return [run]
+    return [one for one in its if one is run or not (one.alone or is_held(_place(one)))]
 
 
-def _say_failed(console: Console, runs: list[Todo], why: str) -> int:
-    """Name runs that could not be done; returns how many they are."""
+def _refuse_lost_gpu() -> None:
+    """Raise ResourceError where CUDA answers no more: after an illegal access, say, it never does in this process."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        raise ResourceError("The GPU is lost to this process; the same command goes on, in a new one.") from None
+
+
+def _say_failed(console: Console, runs: list[Todo], why: str) -> None:
+    """Name runs that could not be done."""
     seeds = ", ".join(str(run.seed) for run in runs)
     said = f"{runs[0].cell.label} seed {seeds}: could not be done: {why}"
     console.print(said, style="bold red", markup=False, highlight=False)
-    return len(runs)
 
 
 def _describe(house: House, source: DataSource) -> None:

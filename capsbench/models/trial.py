@@ -86,11 +86,12 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
         )
         raise RoutingError(f"{_names(layers)}: {why}") from error
     expected = (output.couplings.shape, output.couplings.shape, output.poses.shape)
-    for one in output.trace or ():
-        if not isinstance(one, Pass) or tuple(tensor.shape for tensor in one) != expected:
+    trace = () if output.trace is None else output.trace
+    for one in trace if isinstance(trace, list | tuple) else [trace]:
+        if not isinstance(one, Pass) or tuple(getattr(tensor, "shape", None) for tensor in one) != expected:
             raise RoutingError(
-                f"{_names(layers)}: its trace must hold a Pass(logits [B, I, J], couplings [B, I, J], poses [B, J, D]) "
-                "for each pass (capsbench.routing.Pass)."
+                f"{_names(layers)}: its trace must be a list with one capsbench.routing.Pass(logits [B, I, J], "
+                "couplings [B, I, J], poses [B, J, D]) a pass."
             )
 
 

@@ -41,6 +41,14 @@ def test_a_plan_does_not_take_over_the_results_of_another_of_its_name(place, no_
     other.write_text("name: another\n" + other.read_text().replace("name: tiny\n", ""))
     open_house(other)
     other.write_text(other.read_text().replace("name: another\n", "name: tiny\n"))
+    house, _ = open_house(plan)
+    (house.folder / "plan.json").rename(house.folder / "aside.json")
+    open_house(other)  # of another plan nothing is known
+    aside = json.loads((house.folder / "aside.json").read_text())
+    (house.folder / "cells").mkdir()
+    (house.folder / "cells" / "report.json").write_text(json.dumps({"source": "", "plan": aside}))
+    with pytest.raises(PlanError, match="holds the results of"):  # whose runs are begun, and no report is drawn
+        open_house(other)
     plan.rename(place.folder / "moved.yaml")  # a plan that was moved is still itself
     open_house(other)
 

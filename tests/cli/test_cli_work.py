@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from capsbench.cli import work as working
@@ -139,13 +141,67 @@ def test_a_run_that_fails_does_not_keep_the_others_from_being_done(
     assert begun == ["a mnist/cnn 0", "a mnist/cnn 2", "a multimnist/multimnist-cnn 1"]
 
 
-def test_a_signal_or_a_full_disk_ends_the_work(begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [ResourceError("stopped by SIGTERM, saved after step 3 of 4"), OSError(errno.ENOSPC, "No space left on device")],
+)
+@pytest.mark.parametrize("stage", ["train_cells", "evaluate_cells"])
+def test_a_signal_or_a_full_disk_ends_the_work(
+    begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch, stage: str, error: Exception
+) -> None:
     def stops(*_: Any) -> None:
-        raise ResourceError("stopped by SIGTERM, saved after step 3 of 4")
+        raise error
 
-    monkeypatch.setattr(working, "train_cells", stops)
-    with pytest.raises(ResourceError, match="stopped by SIGTERM"):
+    monkeypatch.setattr(working, stage, stops)
+    with pytest.raises(type(error), match=r"stopped by SIGTERM|No space left"):
         asked()
+    assert len(begun) == (stage == "evaluate_cells")
+
+
+def test_a_lost_gpu_ends_the_work(begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mock of CUDA after an illegal access: every call fails."""
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(working, "train_cells", fails)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    with pytest.raises(ResourceError, match="The GPU is lost to this process; the same command goes on"):
+        asked()
+
+
+def test_what_fails_of_one_seed_costs_those_beside_it_nothing(
+    begun: list[str], asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(_: Console, __: House, ___: DataSource, cells: list[Cell], *____: Any) -> None:
+        if 1 in cells[0].seeds:
+            raise RuntimeError("of seed 1")
+
+    monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "3")
+    monkeypatch.setattr(working, "evaluate_cells", evaluate)
+    train = working.train_cells
+
+    def torn(console: Console, house: House, source: DataSource, cells: list[Cell], *rest: Any) -> None:
+        train(console, house, source, cells, *rest)
+        if len(cells[0].seeds) > 1:
+            for seed in cells[0].seeds:  # as where the first evaluation failed: none of them has metrics
+                (house.run_folder(cells[0], seed) / "test" / "metrics.json").unlink()
+
+    monkeypatch.setattr(working, "train_cells", torn)
+    left, _ = asked(failed=2, tasks=("mnist",), variants=("cnn",))
+    assert left == 0
+    assert begun == [f"{plan} mnist/cnn {seeds}" for plan in "ab" for seeds in ("0 1 2", "0", "1", "2")]
+
+
+def test_seeds_that_another_process_holds_do_not_go_at_once_with_the_others(
+    begun: list[str], asked: Asked, plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "3")
+    house, _ = open_house(plans[0])
+    with sole(house.run_folder(house.cell("mnist", "cnn"), 1), print):
+        asked(tasks=("mnist",), variants=("cnn",))
+    assert begun == ["a mnist/cnn 0 2", "b mnist/cnn 0 1 2", "a mnist/cnn 1"]
 
 
 def test_a_run_that_another_process_holds_is_left_to_it_while_there_are_others(

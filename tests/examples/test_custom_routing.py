@@ -103,6 +103,7 @@ def test_a_mistake_is_told_before_any_variant_of_the_plan_trains(example: Path) 
     assert not list((example / "results").rglob("manifest.json"))
 
 
+TRACE = "its trace must be a list with one capsbench.routing.Pass(logits [B, I, J]"
 LOOP = "for _ in range(iterations):"
 
 
@@ -112,11 +113,15 @@ LOOP = "for _ in range(iterations):"
         (LOOP, f"assert iterations < 30, 'too many'\n    {LOOP}", "at 30 passes, which its evaluation asks for"),
         (LOOP, f"assert iterations < 30, 'too many'\n    {LOOP}", "my_routing.py, line 19: it raised AssertionError"),
         ("iterations: int = 3, *,", "iterations: int = 3, trace: bool = False, *,", None),
-        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), [b])", "its trace must hold a Pass(logits"),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), [b])", TRACE),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), b)", TRACE),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), True)", TRACE),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), (Pass(None, c, v),))", TRACE),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), (p for p in [Pass(b, c, v)]))", TRACE),
         (
             "return Routed(v, c, length(v))",
             "return Routed(v, c, length(v), (Pass(b[0], c, v),))",
-            "its trace must hold a Pass(logits [B, I, J]",
+            TRACE,
         ),
         ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), (Pass(b, c, v),))", None),
     ],

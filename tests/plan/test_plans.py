@@ -221,7 +221,7 @@ def test_a_mistake_is_one_sentence(plan, replacement: tuple[str, str], sentence:
 
 def test_a_missing_plan_names_a_near_one(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text("{}")
-    with pytest.raises(PlanError, match="did you mean 'quick.yaml'"):
+    with pytest.raises(PlanError, match=r"did you mean 'quick\.yaml'"):
         House.load(tmp_path / "quik.yaml")
 
 

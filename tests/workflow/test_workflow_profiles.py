@@ -113,7 +113,8 @@ def test_a_local_run_starts_one_job_a_gpu_and_a_batch_run_is_not_limited(monkeyp
         ("--resources=mem_mb=64000 --forceall", {"gpu": 2, "mem_mb": 64000}, []),
         ("--resources gpu=1 -k --resources mem_mb=64000", {"gpu": 2, "mem_mb": 64000}, []),
         ("-k --resources gpu=1 mem_mb=64000", {"gpu": 1, "mem_mb": 64000}, []),
-        ("--resources mem_mb=64000 -- results/x/report.html", {"gpu": 2, "mem_mb": 64000}, ["results/x/report.html"]),
+        ("--resources mem_mb=64000 results/x/report.html", {"gpu": 2, "mem_mb": 64000}, ["results/x/report.html"]),
+        ("--resource mem_mb=64000 -k", {"gpu": 2, "mem_mb": 64000}, []),
     ],
 )
 def test_a_user_s_words_to_snakemake_take_nothing_away(options, resources, targets) -> None:
