@@ -11,9 +11,11 @@ from places import REPOSITORY, Place
 from rich.console import Console
 from tools import mnist_folder
 
+from capsbench.cli.inputs import try_routings
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.errors import CapsbenchError
 from capsbench.pipeline import open_house
+from capsbench.plan import House, load_variants
 from capsbench.plan.tuning import Tuned
 
 PLAN = """
@@ -110,3 +112,15 @@ def test_an_option_s_value_that_does_not_fit_is_told_before_the_first_cell_train
         "capsbench: tiny.yaml: variant x: routing 'optimised': alpha must be a number above 0, not -1.\n"
     )
     assert not list(place.root.rglob("seed-0"))
+
+
+def test_the_suite_s_own_variants_with_options_are_not_refused(tmp_path: Path) -> None:
+    named = [n for n, spec in load_variants().items() if spec.home == "mnist" and getattr(spec, "routing_options", {})]
+    assert len(named) >= 4
+    plan = tmp_path / "own.yaml"
+    plan.write_text(
+        "budget: reduced\nseeds: [0]\nwidth: 0.0625\ntraining: {steps: 2, batch: 4}\nuci_digits: true\n"
+        f"tasks:\n  mnist: {{variants: [{', '.join(named)}]}}\n"
+    )
+    house = House.load(plan, "uci-digits")
+    try_routings(house, house.cells)

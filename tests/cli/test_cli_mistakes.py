@@ -24,6 +24,10 @@ def place(tmp_path: Path) -> Place:
     [
         (["plan", "nowhere.yaml"], "There is no file nowhere.yaml"),
         (["plan", "tiney.yaml"], "There is no file tiney.yaml; did you mean 'tiny.yaml'?"),
+        (
+            ["verify", "tiny.yaml", "--random"],
+            "tiny.yaml is a plan; name the folder of its results, such as results/tiny.",
+        ),
         (["plan", "folder.yaml"], "folder.yaml cannot be read"),
         (["plan", "torn.yaml"], "torn.yaml, line 1: not valid YAML"),
         (["plan", "broken.yaml"], "broken.yaml: budget is 'reduecd'; did you mean 'reduced'?"),

@@ -199,6 +199,11 @@ MISTAKES = [
         ("tasks:\n  mnist:", "tuning: {steps: 2, held_out: 60_000}\ntasks:\n  mnist:\n    tuned: true"),
         "tuning.held_out is 60,000, but there are 60,000 training digits in all; ask for fewer.",
     ),
+    (("base: capsnet-r3, ", ""), "variant mine names neither `base`, the variant that it changes, nor `model`."),
+    (
+        ("squash: half", "routing: my.file"),
+        "there is no routing 'my.file'; outside the package it is my_file:my_routing",
+    ),
     (("mine: {", "../x; rm: {"), "is not a name for a variant"),
     (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
     (("name: small", "name: ../../etc"), "is not a name"),

@@ -187,6 +187,21 @@ def test_no_figure_of_mnist_stands_beside_other_data_that_a_plan_names(tmp_path:
     assert "Fashion-MNIST" in caption
 
 
+def test_the_paper_is_spoken_of_where_its_column_is(tmp_path: Path) -> None:
+    """Of k-means routing the paper has nothing; of CapsNet, which has no run here, its row is not shown."""
+    for variants, runs, expected in (
+        (["capsnet-kmeans", "capsnet-r3-recon"], ["capsnet-kmeans", "capsnet-r3-recon"], True),
+        (["capsnet-kmeans", "capsnet-r3-recon"], ["capsnet-kmeans"], False),
+        (["capsnet-kmeans"], ["capsnet-kmeans"], False),
+    ):
+        folder = toy.write_toy(tmp_path / f"{len(variants)}-{len(runs)}", tasks={"mnist": variants})
+        for variant in set(variants) - set(runs):
+            shutil.rmtree(folder / "runs" / "mnist" / variant)
+        table = wide_table(collect(folder), "mnist")
+        assert ("paper" in [column.label for column in table.columns]) == expected
+        assert ("Column paper" in " ".join(table.caption)) == expected
+
+
 def test_a_task_without_a_spec_gets_a_plain_table_and_one_that_left_the_plan_none(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "new", tasks={"mnist": ["cnn"]})
     left = folder / "tables" / "mnist.csv"

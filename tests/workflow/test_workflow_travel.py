@@ -260,6 +260,7 @@ def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_
     (tmp_path / "paper").symlink_to(disk)
     (folder / "history.csv").symlink_to(disk / "gone")  # these two lead nowhere, and round and round
     (folder / "up").symlink_to(disk)
+    (folder / "up-to-runs").symlink_to(disk / "elsewhere")
     pack_results(Console(record=True), tmp_path / "paper", tmp_path / "back.tar.gz")
     with tarfile.open(tmp_path / "back.tar.gz") as stored:
         assert {name.split("/")[0] for name in stored.getnames()} == {"paper"}
