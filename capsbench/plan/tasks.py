@@ -49,11 +49,13 @@ class Reduction(NamedTuple):
     """What a plan does with less than the protocol, in words, and what that means for a claim.
 
     `experiment`: another model or another question, which judges no claim. `training`: shorter, which judges no
-    published value. `budget`: as short as the budget `short` says it is, which is said beside every verdict (the paper
-    gives no number of steps, the authors' code does). `measuring`: fewer seeds or test images, which widens intervals.
+    published number. `budget`: as short as the budget `short` says it is, which is said beside every verdict (the
+    paper gives no number of steps, the authors' code does). `digits`: fewer test images, which judges no claim whose
+    interval is of seeds alone, as it knows nothing of other test digits. `measuring`: fewer seeds or probes, which
+    widens intervals.
     """
 
-    kind: Literal["experiment", "training", "budget", "measuring"]
+    kind: Literal["experiment", "training", "budget", "digits", "measuring"]
     words: str
 
 
@@ -141,7 +143,7 @@ class TaskPlan(Strict):
         if self.train_per_class is not None:
             words.append(Reduction("experiment", f"{self.train_per_class:,} training digits a class"))
         if self.test_images is not None and self.test_images < TEST_DIGITS:
-            words.append(Reduction("measuring", f"{self.test_images:,} of {TEST_DIGITS:,} test digits"))
+            words.append(Reduction("digits", f"{self.test_images:,} of {TEST_DIGITS:,} test digits"))
         return words
 
     def unfit(self, spec: Spec) -> str | None:
@@ -228,7 +230,7 @@ class MultimnistTask(TaskPlan):
         if self.train_pairs < PAPER_PAIRS:
             words.append(Reduction("training", f"{self.train_pairs:,} of {PAPER_PAIRS:,} training pairs"))
         if self.test_pairs < 10_000_000:
-            words.append(Reduction("measuring", f"{self.test_pairs:,} of 10,000,000 test pairs"))
+            words.append(Reduction("digits", f"{self.test_pairs:,} of 10,000,000 test pairs"))
         if self.segmentation_pairs < DRAWN_PAIRS:
             drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
             words.append(Reduction("measuring", drawn))
@@ -250,7 +252,7 @@ class TwoDigitTask(TaskPlan):
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.pairs < 10_000:
-            words.append(Reduction("measuring", f"{self.pairs:,} of 10,000 test pairs"))
+            words.append(Reduction("digits", f"{self.pairs:,} of 10,000 test pairs"))
         if self.last_epochs < LAST_EPOCHS:
             mean_of = f"the last {self.last_epochs} epochs" if self.last_epochs > 1 else "the last epoch"
             words.append(Reduction("measuring", f"{mean_of} in the place of {LAST_EPOCHS}"))

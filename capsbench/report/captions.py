@@ -102,7 +102,7 @@ def reductions_of(results: Results, task: str) -> list[str]:
 def is_comparable(results: Results, task: str) -> bool:
     """Whether the paper's figures are for comparison: the paper's own data, its models, no reduced training.
 
-    Fewer seeds or test images widen our interval and leave the comparison standing, as for claims.
+    Fewer seeds or test images, which captions name, leave the comparison standing.
     """
     return not _why_not_comparable(results, task)
 

@@ -77,9 +77,9 @@ class PlannedRun(RunName):
 
 
 class Reduced(ResultsFile):
-    """What a cell does with less than the protocol: another experiment, a shorter training, or fewer measurements."""
+    """What a cell does with less than the protocol: its kinds are those of Reduction (capsbench/plan/tasks.py)."""
 
-    kind: Literal["experiment", "training", "budget", "measuring"]
+    kind: Literal["experiment", "training", "budget", "digits", "measuring"]
     words: str
 
 

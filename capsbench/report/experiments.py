@@ -153,7 +153,9 @@ def _verdicts(results: Results, judged: ClaimsFile, ours: Cell | None, best: str
     said: list[tuple[str, str, str]] = []
     value = judged.get(VALUE_CLAIMS.get(ours.task, ""))
     if value is not None:
-        said.append(("value" if value.kind == "value" else "claimed level", value.verdict, value.id))
+        whose = value.source.partition(",")[0].replace("After", "after")
+        level = f"{value.shown.claimed} %, {whose}"
+        said.append(("value" if value.kind == "value" else level, value.verdict, value.id))
     against = [claim for claim in judged.claims if best and _is_about(claim, ours, best)]
     run = [claim for claim in against if claim.verdict != "not run"]
     for claim in (run or against)[:1]:

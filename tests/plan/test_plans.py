@@ -105,7 +105,7 @@ def test_quick_names_its_reductions() -> None:
         assert "2 of 5 seeds" in words
         assert any(word.startswith("width 1/") for word in words)
         kinds = {kind for kind, _ in house.reduced(cell)}
-        assert kinds == {"experiment", "training", "measuring"}  # so it judges no claim
+        assert kinds - {"digits"} == {"experiment", "training", "measuring"}  # so it judges no claim
     paper = House.load(config_folder() / "paper.yaml")
     for task, words in (
         ("affnist", "single factors on 100 of 10,000 digits"),

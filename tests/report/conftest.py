@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import toy
 import toy_claims
+from judging import CELLS, answer, errors, results_of
 
 from capsbench.report import Report, build_report
 from capsbench.report.published import Published, load_published
@@ -29,6 +30,21 @@ def folder(healthy: Path, tmp_path: Path) -> Path:
 def mnist_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of MNIST and no other task, whose report is drawn in a fifth of the time. Read only."""
     return toy.write_toy(tmp_path_factory.mktemp("mnist") / "toy", tasks={"mnist": toy.TASKS["mnist"]})
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five seeds of two MNIST cells: the CNN errs on 4 %, CapsNet on 2 %. Read only."""
+    folder = results_of(tmp_path_factory.mktemp("made") / "full", CELLS)
+    answer(folder, "cnn", errors(0.04, stream=1))
+    answer(folder, "capsnet-r3-recon", errors(0.02, stream=2))
+    return folder
+
+
+@pytest.fixture
+def full(made: Path, tmp_path: Path) -> Path:
+    """A copy of them to change."""
+    return Path(shutil.copytree(made, tmp_path / "full"))
 
 
 @pytest.fixture(scope="session")

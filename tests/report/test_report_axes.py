@@ -77,7 +77,7 @@ def test_what_is_not_finished_is_not_drawn(folder: Path) -> None:
 @pytest.mark.parametrize(("variant", "named"), [("capsnet-r1", True), ("capsnet-r3", False)])
 def test_a_claim_about_a_row_of_an_axis_names_the_figure(folder: Path, variant: str, named: bool) -> None:
     results = collect(folder)
-    side = Side("claimed", "mnist", variant, "test", "error", [], [1.0], "%", "mnist", "MNIST", 0)
+    side = Side("claimed", "mnist", variant, "test", "error", [], [1.0], "%", "mnist", "MNIST", 0, 1)
     said = Judgement(CLAIM, [side], "undecided").as_json(results, ["mnist_error", "axes"])
     assert ("axes" in said["figures"]) is named
     assert "mnist_error" in said["figures"]

@@ -51,11 +51,38 @@ def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Resu
         assert [axes.get_title(loc="left") for axes in panels] == ["A family", "A family"]
         assert [len(axes.get_yticklabels()) for axes in panels] == [1, 2]
         shown = [text.get_text() for axes in panels for text in axes.texts]
-        assert shown == ["reproduced, n=5", "reproduced, n=5", "undecided, n=5"]
+        assert [text.partition("\n")[0] for text in shown] == ["reproduced, n=5", "reproduced, n=5", "undecided, n=5"]
+        assert [text.partition("\n")[2] for text in shown] == _intervals(results)
         assert [patch.get_width() for patch in panels[0].patches] == [pytest.approx(1.0)]  # 2 +- 0.5
     assert "2 reproduced, 0 not reproduced, 1 undecided and 1 not run" in drawing.caption
     with pytest.raises(NotDrawnError, match="no claim could be judged"):
         figure.draw(collect(results.folder))
+
+
+def _intervals(results: Results) -> list[str]:
+    """As they are printed: of the value its 95 % interval, of the others the adjusted one."""
+    assert results.judged is not None
+    found = [j for j in results.judged.judgements if j.estimate is not None]
+    ends = [j.adjusted or (j.estimate.interval() if j.estimate else (0.0, 0.0)) for j in found]
+    return [f"{low:.3g} to {high:.3g}" for low, high in ends]
+
+
+def test_an_equality_that_does_not_hold_is_drawn_with_the_interval_that_says_so(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "apart", CELLS)
+    for variant, errors_of in APART.items():
+        for seed, error in enumerate(errors_of):
+            measure(folder, "mnist", variant.replace("_", "-"), seed, "test", error=error)
+    others = [claim("value", id=f"other-{k}", cell="mnist/capsnet-r1") for k in range(3)]
+    equal = [claim("no_difference", id=f"equal-{k}", delta=0.5, test="welch") for k in range(4)]
+    results = judged(folder, *equal, *others)[1]
+    results.judged = judged(folder, *equal, *others)[0]
+    (first, *_) = results.judged.judgements
+    assert first.verdict == "not reproduced"
+    assert first.estimate is not None
+    with house_style():
+        shown = [text.get_text() for text in figure.draw(results).figure.axes[0].texts]
+    low, high = first.estimate.interval()
+    assert shown[0] == f"not reproduced, n=5\n{low:.3g} to {high:.3g}"
 
 
 def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_the_first_screen_says_n_of_both_bars_and_how_the_cnn_was_chosen(folder:
     shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", 2))
     page = " ".join(toy_claims.write_page(folder, folder / "report.html").read_text().split())
     strip = page[page.index('<div class="experiments"') :]
-    assert re.search(r">CapsNet [0-9.]+ ± [0-9.]+ % \(n = 3\)<", strip)
+    assert re.search(r'title="CapsNet">CapsNet r=3, reconstruction [0-9.]+ ± [0-9.]+ % \(n = 3\)<', strip)
     assert re.search(r'title="the only CNN with runs">CNN \(Table 1\) [0-9.]+ ± [0-9.]+ % \(n = 2\)<', strip)
     assert "chosen by its mean on test data" in strip
 

@@ -13,11 +13,13 @@ from capsbench.report.captions import budget_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy
 from capsbench.report.results import Results
+from capsbench.report.statistics import Estimate
 from capsbench.report.tables import spec_for
 from capsbench.report.verdicts import Judged, Judgement
-from capsbench.report.verdicts.words import possible, unit_of
+from capsbench.report.verdicts.words import number, possible, unit_of
 
 PAPER = COLOURS[5]
+CLAIMED_SIDE = {"less": "<", "greater": ">"}
 LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
     "reproduced": ("o", COLOURS[0]),
     "not reproduced": ("X", COLOURS[2]),
@@ -32,7 +34,7 @@ def draw(results: Results) -> Drawing:
     if judged is None or not families:
         raise NotDrawnError("no claim could be judged by these results")
     rows = [len(found) for found in families.values()]
-    figure = canvas(WIDTH, 0.7 + sum(0.75 + 0.34 * count for count in rows))
+    figure = canvas(WIDTH, 0.7 + sum(0.75 + 0.36 * count for count in rows))
     panels = figure.subplots(len(families), 1, squeeze=False, height_ratios=[count + 1.2 for count in rows])[:, 0]
     above = ""
     for axes, ((family, words), found) in zip(panels, families.items(), strict=True):
@@ -46,10 +48,11 @@ def draw(results: Results) -> Drawing:
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
-        "Mark and bar: our value with its interval: the 95 % one for a claimed value, the Holm-adjusted one for a",
-        "claimed direction or equality; cut at 0 and 100 %. A comparison shows the claimed cell less the other, or",
-        "less the number that it is to beat. Diamond and band: what is claimed, with its tolerance; a",
-        "dashed line: no difference.",
+        "Mark and bar: our value with its interval, printed at the right: the Holm-adjusted one for a claimed",
+        "direction or equality, the 95 % one for a claimed value and for an equality that is not reproduced; cut at 0",
+        "and 100 %. A comparison shows the claimed cell less the other, or less the number that it is to beat. Diamond",
+        "and band: what is claimed, with its tolerance; a dashed line: no difference, or that number; on it a triangle",
+        "to the claimed side.",
         f"Budget: {budget_words(results)}. Of all claims {counts}.{_not_drawn(judged, families)}",
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
@@ -70,6 +73,12 @@ def _families(judged: Judged, results: Results) -> dict[tuple[str, str], list[Ju
         if judgement.estimate is not None:
             found.setdefault((judgement.claim.family, _axis(judgement, results)), []).append(judgement)
     return found
+
+
+def _deciding(judgement: Judgement, estimate: Estimate) -> tuple[float, float]:
+    """The interval by which the verdict was found: Holm's, but for values and for equalities that do not hold."""
+    refuted = judgement.claim.kind == "no_difference" and judgement.verdict == "not reproduced"
+    return estimate.interval() if refuted or judgement.adjusted is None else judgement.adjusted
 
 
 def _axis(judgement: Judgement, results: Results) -> str:
@@ -100,11 +109,14 @@ def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
             band = scale * claim.delta
             axes.barh(y, 2 * band, left=scale * centre - band, height=0.62, color=PALE, zorder=0)
             axes.plot(scale * centre, y, "D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=2)
-        low, high = (scale * end for end in possible(judgement, *(judgement.adjusted or estimate.interval())))
+        elif claim.direction is not None:
+            axes.plot(0, y - 0.34, CLAIMED_SIDE[claim.direction], color=PAPER, mfc="white", mew=1, ms=4, zorder=2)
+        low, high = (scale * end for end in possible(judgement, *_deciding(judgement, estimate)))
         marker, colour = LOOKS[judgement.verdict]
         axes.plot([low, high], [y, y], color=colour, lw=2, solid_capstyle="butt", zorder=3)
         axes.plot(scale * estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
-        text = judgement.verdict + ("" if claim.metric == PARAMETERS else f", n={judgement.n}")
+        measured = f", n={judgement.n}\n{number(low)} to {number(high)}"
+        text = judgement.verdict + ("" if claim.metric == PARAMETERS else measured)
         axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
     labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]
     axes.set_yticks(range(len(found)), labels, fontsize=7)

@@ -31,7 +31,7 @@ def draw(results: Results) -> Drawing:
     lines = -(-len(curves) // columns)
     variants = list(dict.fromkeys(variant for task in curves.values() for variant in task))
     found_looks = looks_of(variants)  # few of a plan's many rows: their looks in the whole plan may be much alike
-    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(variants) // 3) + 0.3)
+    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(variants) // 2) + 0.3)
     panels = figure.subplots(lines, columns, squeeze=False).flat
     for axes, (task, found) in zip(panels, curves.items(), strict=False):
         for variant, seeds in found.items():
@@ -59,7 +59,7 @@ def draw(results: Results) -> Drawing:
         tidy(axes)
     for axes in list(figure.axes)[len(curves) :]:
         axes.set_visible(False)
-    key(figure, found_looks, variants)
+    key(figure, found_looks, variants, names={variant: results.plan.title(variant) for variant in variants})
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
     drawn = [run for task in curves for run in results.done(task)]

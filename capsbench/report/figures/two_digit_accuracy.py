@@ -64,12 +64,14 @@ def draw(results: Results) -> Drawing:
         for k, c in enumerate(conditions)
     ]
     marks = _claimed(results, panels, metrics, variants, conditions, height)
-    handles += [Line2D([], [], color=PAPER, marker=mark, ls="", ms=5, label=words) for mark, words in marks.items()]
+    handles += [
+        Line2D([], [], color=PAPER, marker=mark, mfc="white", ls="", ms=5, label=words) for mark, words in marks.items()
+    ]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
     words = [
         "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
         *(
-            ["Diamonds and triangles: what is claimed of a row, and more than what (table `claims` says by whom)."]
+            ["Diamonds and triangles: what is claimed of a row, and more than what; table `claims` says by whom."]
             if marks
             else []
         ),
@@ -101,7 +103,8 @@ def _claimed(
             y = variants.index(sides[0].variant) + (conditions.index(claim.condition) + 0.5) * height - 0.4
             mark, words = ("D", "claimed") if claim.kind == "value" else (">", "claimed: more than")
             for k in places:
-                panels[k].plot(claim.expected, y, mark, color=PAPER, ms=5, mec="white", mew=0.6, zorder=4)
+                # at the bar's edge: on its line a mark would hide the seeds and the interval beside the number
+                panels[k].plot(claim.expected, y - 0.36 * height, mark, color=PAPER, mfc="white", mew=1, ms=4, zorder=4)
                 used[mark] = words
     return dict(sorted(used.items(), reverse=True))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from capsbench.report.captions import conditions_in_words
@@ -13,6 +15,7 @@ from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
 
 TASK = "two_digit"
+ENDS = (0.2, 99.8)  # %, of the axis
 
 
 def draw(results: Results) -> Drawing:
@@ -27,7 +30,7 @@ def draw(results: Results) -> Drawing:
         curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
         if curve is not None and len(curve):
             curve = curve.drop_duplicates("epoch", keep="last").assign(seed=run.key.seed)
-            curve[[*metrics]] *= 100
+            curve[[*metrics]] = (100 * curve[[*metrics]]).clip(ENDS[0], ENDS[1])
             curves.setdefault(run.key.variant, []).append(curve.assign(epoch=curve["epoch"] - curve["epoch"].max()))
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
@@ -40,7 +43,7 @@ def draw(results: Results) -> Drawing:
             seeds_and_mean(axes, found_looks[variant], pd.concat(found), "epoch", metric)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("epochs before the last")
-        axes.set_ylim(0, 100)
+        _stretch(axes)
         axes.set_ylabel(words)
         tidy(axes)
     names = {v: f"{results.plan.title(v)}, n={len(found)}" for v, found in curves.items()}
@@ -48,7 +51,21 @@ def draw(results: Results) -> Drawing:
     sentences = [
         f"Condition {condition} after each of the last epochs of training on single digits.",
         "Thin lines: seeds; thick lines: their means (of a single seed, that seed).",
+        f"The axis is of log odds, so that rows near 0 and 100 % part; it ends at {ENDS[0]} and {ENDS[1]} %.",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
     return Drawing(figure, "Two digits over the last epochs of training on single ones", " ".join(sentences), (TASK,))
+
+
+def _stretch(axes: Axes) -> None:
+    """Log odds of percentages, from one of ENDS to the other."""
+    axes.set_yscale("function", functions=(_log_odds, lambda x: 100 / (1 + np.exp(-x))))
+    axes.set_ylim(*ENDS)
+    ticks = [0.5, 2, 5, 10, 20, 40, 60, 80, 90, 95, 98, 99.5]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+def _log_odds(percent: np.ndarray) -> np.ndarray:
+    inside = np.clip(percent, 1e-6, 100 - 1e-6)  # matplotlib tries 0 and 100 too
+    return np.log(inside / (100 - inside))

@@ -27,7 +27,9 @@ class Estimate(NamedTuple):
 
     Test digits add thousands of degrees of freedom to those of two or three seeds, and Satterthwaite's t is then too
     short in its tails. So nothing is told here that seeds alone, with their own degrees of freedom, would not tell:
-    the interval is the wider of the two and each p the larger. Where the parts are all there is, the two are the same.
+    the interval is the wider of the two and each p the larger. Where cells have different numbers of seeds, seeds alone
+    have the freedom of the smaller cell: Welch's, by the estimated spreads, promises too much when it is that cell that
+    spreads (10 % false positives for 5 with 2 against 5 seeds and three times the spread).
     """
 
     value: float
@@ -61,7 +63,9 @@ class Estimate(NamedTuple):
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The standard error of all parts and that of the seeds' alone, each with its degrees of freedom."""
         over_seeds = sum(part.variance for part in self.parts)
-        alone = satterthwaite([(part.variance, part.seeds - 1.0) for part in self.parts])
+        seeds = [part.seeds for part in self.parts]
+        own = [(part.variance, part.seeds - 1.0) for part in self.parts]
+        alone = satterthwaite(own) if len(set(seeds)) == 1 else min(seeds) - 1.0
         return (self.error, self.freedom), (math.sqrt(over_seeds), alone)
 
 

@@ -26,12 +26,16 @@ class NoAnswersError(Exception):
 
 
 class Answers(NamedTuple):
-    """A run's answers to N test images of D digits."""
+    """A run's answers to N test images of D digits.
+
+    `images` says which these are, as far as predictions.npz does: of single digits in the test set's order their labels
+    [N]; else each one's digits [N] or [N, 2], or how many images each digit is in [D].
+    """
 
     mean: float  # the metric
     right: NDArray[np.bool_]  # [N]
     effects: NDArray[np.float64]  # [D], of digit_effects
-    images: NDArray[np.integer]  # [N] or [N, 2], each one's digits; or [D], how many each digit has
+    images: NDArray[np.integer]
 
 
 class AnswerReader:
@@ -83,11 +87,12 @@ def _of_images(stored: Arrays, side: Side) -> Answers:
         right = stored[side.metric.removeprefix("final_")] > 0
     else:
         right = stored["labels"] == stored["predicted"]
-    bases = stored["bases"] if "bases" in stored else np.arange(len(right))
+    bases = stored.get("bases", np.arange(len(right)))
     if bases.dtype.kind not in "ui" or bases.min() < 0:
         raise ValueError("names digits that are none")
     values = 100.0 * (~right if side.metric == "error" else right)
-    return Answers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), bases)
+    images = stored["bases"] if "bases" in stored else stored["labels"]
+    return Answers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), images)
 
 
 def _of_pairs(stored: Arrays, side: Side) -> Answers:

@@ -43,6 +43,7 @@ def judge(results: Results, claims: Claims) -> Judged:
     for judgement in judgements:
         if judgement.estimate is not None:
             RULES[judgement.claim.kind](judgement)
+            _wait_for_all_seeds(judgement)
         if judgement.verdict != "not run":
             judgement.why += _caveats(results, judgement)
     return Judged(claims, judgements, _edited(results, claims))
@@ -128,20 +129,31 @@ def _three_trials(claim: Claim, sides: list[Side]) -> ThreeTrials | None:
 
 
 def _correct(family: list[Judgement]) -> None:
-    """Holm over the declared family: what is not run counts with p = 1, lest a verdict be taken back when it is run."""
-    found = [1.0 if judgement.p is None else judgement.p for judgement in family]
+    """Holm over the declared family.
+
+    What is not run, or not by every planned seed, counts with p = 1 for the others, lest their verdicts be taken back
+    when it is.
+    """
+    own = [1.0 if judgement.p is None else judgement.p for judgement in family]
+    settled = [p if judgement.is_complete else 1.0 for p, judgement in zip(own, family, strict=True)]
+    for found, complete in ((settled, True), (own, False)):
+        _step_down(family, found, complete)
+
+
+def _step_down(family: list[Judgement], found: list[float], complete: bool) -> None:
+    """Holm's steps over the p of a family, for those of its claims that are complete, or those that are not."""
     adjusted = holm(found)
     order = sorted(range(len(family)), key=found.__getitem__)
     for rank, k in enumerate(order):
         judgement = family[k]
-        if judgement.p is None or judgement.estimate is None:
+        if judgement.p is None or judgement.estimate is None or judgement.is_complete is not complete:
             continue
         judgement.p_holm = adjusted[k]
         judgement.level = ALPHA / (len(family) - rank)
-        # the level at which the interval decides exactly as p_holm under ALPHA does, also behind a larger p
-        shown = min(judgement.level, ALPHA * judgement.p / adjusted[k]) if judgement.p > 0 else judgement.level
+        if judgement.p > 0:  # at which the interval decides exactly as p_holm under ALPHA does, also behind a larger p
+            judgement.level = min(judgement.level, ALPHA * judgement.p / adjusted[k])
         tails = 1 if judgement.claim.kind == "direction" else 2  # one-sided tests, two of them
-        judgement.adjusted = judgement.estimate.interval(1 - tails * shown)
+        judgement.adjusted = judgement.estimate.interval(1 - tails * judgement.level)
 
 
 # ---- one rule a kind -----------------------------------------------------------------------------------------------
@@ -227,6 +239,18 @@ def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: 
     judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
 
 
+def _wait_for_all_seeds(judgement: Judgement) -> None:
+    """A decision counts when every planned run has its number.
+
+    A look after each seed would be a test more, and what is left where runs diverged is a choice by their result.
+    """
+    if judgement.verdict == "undecided" or judgement.claim.metric == PARAMETERS:
+        return
+    if not judgement.is_complete:
+        judgement.verdict = "undecided"
+        judgement.why += "; no verdict before every planned seed has its number"
+
+
 def _caveats(results: Results, judgement: Judgement) -> str:
     """What must be said beside a verdict, and the full stop."""
     words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
@@ -243,7 +267,8 @@ def _trained(results: Results, judgement: Judgement) -> str:
     """On how many seeds an interval stands, and what the training had less of than the paper's."""
     reduced = [found for side in judgement.sides for found in reductions(results, side)]
     shorter, named = (dict.fromkeys(f.words for f in reduced if f.kind == kind) for kind in ("training", "budget"))
-    words = few_seeds(judgement.n) if judgement.estimate is not None else ""
+    planned = max((side.planned for side in judgement.sides), default=0)
+    words = few_seeds(judgement.n, planned) if judgement.estimate is not None else ""
     words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
     return words + (f", under the budget {results.plan.budget} ({', '.join(named)})" if named else "")
 

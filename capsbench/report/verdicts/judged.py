@@ -48,6 +48,11 @@ class Judgement:
             return len(set.intersection(*({run.key.seed for run in side.runs} for side in self.sides)))
         return min((len(side.values) for side in self.sides), default=0)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned run of its cells has the number."""
+        return all(len(side.values) >= side.planned for side in self.sides)
+
     def as_json(self, results: Results, drawn: Collection[str]) -> dict[str, Any]:
         """An entry of claims.json; `drawn` are the figures that there are."""
         claim, estimate = self.claim, self.estimate

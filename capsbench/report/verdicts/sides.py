@@ -30,6 +30,7 @@ class Side:
     dataset: str | None  # on which they were scored
     badge: str | None
     failed: int  # runs that failed or were not matched
+    planned: int  # runs that could have the metric: those of the plan, less those that were not matched
 
     def as_json(self, results: Results) -> dict[str, Any]:
         """An entry of claims.json's `cells`."""
@@ -81,9 +82,10 @@ def side_of(results: Results, role: str, task: str, variant: str, condition: str
         if value is not None:
             runs.append(run)
             values.append(float(value))
-    failed = results.count("failed", task, variant)
-    failed += results.count("not matched", task, variant, condition) if condition else 0
-    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed)
+    unmatched = results.count("not matched", task, variant, condition) if condition else 0
+    failed = results.count("failed", task, variant) + unmatched
+    planned = sum((run.task, run.variant) == (task, variant) for run in results.plan.runs) - unmatched
+    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, planned)
 
 
 def reductions(results: Results, side: Side) -> list[Reduced]:
@@ -112,11 +114,15 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     found = [reduced for side in sides for reduced in reductions(results, side)]
     if other := dict.fromkeys(r.words for r in found if r.kind == "experiment"):
         return NotRun(REDUCED, f"{REDUCED}: {', '.join(other)} is another experiment than the claim's")
-    if claim.kind == "value" and claim.metric != PARAMETERS:
+    fewer = dict.fromkeys(r.words for r in found if r.kind == "digits")
+    if fewer and claim.test != "crossed" and claim.metric != PARAMETERS:
+        why = "an interval over seeds alone knows nothing of the chance in so few"
+        return NotRun(REDUCED, f"{REDUCED}: {', '.join(fewer)}; {why}")
+    if claim.expected is not None and claim.metric != PARAMETERS:
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
             said = ", ".join(shorter) or "budget reduced"
-            return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published value")
+            return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published number")
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
         planned = sum((run.task, run.variant) == (side.task, side.variant) for run in plan.runs)

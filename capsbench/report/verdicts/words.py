@@ -41,8 +41,10 @@ def span(low: float, high: float, unit: str) -> str:
     return f"{number(low)} to {number(high)} {unit}".rstrip()
 
 
-def few_seeds(n: int) -> str:
-    """How many seeds a verdict stands on; fewer than five are marked as few."""
+def few_seeds(n: int, planned: int) -> str:
+    """How many seeds a verdict stands on; fewer than planned, or than five, are marked as few."""
+    if n < planned:
+        return f" (on {n} of {planned} planned seeds)"
     return f" (on {n} seeds only)" if n < ENOUGH else f" (on {n} seeds)"
 
 
