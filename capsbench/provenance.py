@@ -222,7 +222,7 @@ def _gpu_at_work() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory and GPU of this machine. No host name: it says nothing about a number."""
+    """Processor, cores and GPU of this machine. No host name: it says nothing about a number."""
     gpu, driver = _gpu(_gpu_at_work())
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

@@ -161,6 +161,8 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
                 raise
             why = f"torch says {str(error).splitlines()[0]}"
             say(f"{name}, {precision}: not timed, since {why}")
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # raises where not a way but the GPU is lost
     if not found:
         raise CapsbenchError(f"{cell.label}: no way of training it could be timed; {why}.")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from capsbench import __version__
+from capsbench.cli.chosen import chosen, rows_of
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
-from capsbench.errors import CapsbenchError, PlanError, counted, nearest
+from capsbench.cli.options import Device, Done, PlanPath, Seed, Task, Threads, Variant
+from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, described, open_house
-from capsbench.plan import Cell, House, config_folder, load_variants
+from capsbench.plan import House, config_folder, load_variants
 from capsbench.provenance import cores
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
-
-PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
-Task = Annotated[list[str] | None, typer.Option(help="Only this task; may be said again.")]
-Variant = Annotated[list[str] | None, typer.Option(help="Only this variant; may be said again.")]
-Seed = Annotated[list[int] | None, typer.Option(help="Only this seed; may be said again.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:<n>; the best there is when not said.")]
-Threads = Annotated[int, typer.Option(help="CPU threads; the weights depend on it, so the manifest records it.", min=1)]
-Done = Annotated[Path | None, typer.Option("--done", hidden=True, help="File that says the job is done.")]
 
 
 def _version(wanted: bool) -> None:
@@ -43,36 +36,6 @@ def _options(
 ) -> None:
     if log is not None:
         log_to(log)
-
-
-def _chosen(
-    house: House, tasks: list[str] | None, variants: list[str] | None, seeds: list[int] | None = None
-) -> list[Cell]:
-    """The cells that the options name, with the seeds named. Raises PlanError, with the nearest name, where none is."""
-    for task in tasks or []:
-        if task not in (known := house.plan.tasks.given()):
-            raise PlanError(f"{house.path} has no task {task!r}{nearest(task, known)}")
-    cells = [cell for cell in house.cells if not tasks or cell.task in tasks]
-    for variant in variants or []:
-        if not any(variant in (cell.variant, cell.folder_name) for cell in cells):
-            for task in tasks or []:
-                house.cell(task, variant)  # which says what the task has
-            names = [cell.folder_name for cell in house.cells]
-            raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
-    named = set(variants or [])
-    return _with_seeds(house, [c for c in cells if not named or named & {c.variant, c.folder_name}], seeds)
-
-
-def _with_seeds(house: House, cells: list[Cell], seeds: list[int] | None) -> list[Cell]:
-    """Those of `cells` that have one of `seeds`, with these; all where none is named. CapsbenchError: none has one."""
-    if not seeds:
-        return cells
-    known = sorted({one for cell in cells for one in cell.seeds})
-    if unknown := [seed for seed in seeds if seed not in known]:
-        what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
-        raise CapsbenchError(f"{house.path}: {what} {unknown[0]}; there is {known}.")
-    found = [replace(cell, seeds=tuple(seed for seed in cell.seeds if seed in seeds)) for cell in cells]
-    return [cell for cell in found if cell.seeds]
 
 
 @app.command()
@@ -148,10 +111,10 @@ def train(
     from capsbench.cli.stages import train_cells
 
     house, source = open_plan(console, path)
-    cells = _chosen(house, task, variant, seed)
+    cells = chosen(house, task, variant, seed)
     if done is None:  # else a job of Snakemake's, whose job `data` has found it
         say_affnist(console, house, source, cells)
-    train_cells(console, house, source, cells, device, threads, tensorboard, done, evaluate)
+    train_cells(console, house, source, cells, device, threads, tensorboard=tensorboard, done=done, evaluate=evaluate)
 
 
 @app.command()
@@ -167,14 +130,7 @@ def tune(
     from capsbench.cli.tune import tune_cells
 
     house, source = open_plan(console, path)
-    tune_cells(console, house, source, _rows_of(house, task, variant), device, threads, done)
-
-
-def _rows_of(house: House, task: list[str] | None, variant: list[str] | None) -> list[Cell]:
-    """The cells that the options name; a variant stands for its tuned row as well."""
-    cells = _chosen(house, task, variant)
-    names = {(cell.task, cell.variant) for cell in cells}
-    return [cell for cell in house.cells if cell in cells or (cell.tuned and (cell.task, cell.base) in names)]
+    tune_cells(console, house, source, rows_of(house, task, variant), device, threads, done)
 
 
 @app.command()
@@ -207,7 +163,7 @@ def evaluate(
     from capsbench.cli.stages import evaluate_cells
 
     house, source = open_plan(console, path)
-    evaluate_cells(console, house, source, _chosen(house, task, variant, seed), device, threads, done)
+    evaluate_cells(console, house, source, chosen(house, task, variant, seed), device, threads, done)
 
 
 @app.command()
@@ -225,7 +181,7 @@ def report(
     done: Done = None,
 ) -> None:
     """Draw tables, figures and report.html from whatever runs are finished."""
-    from capsbench.cli.stages import make_report
+    from capsbench.cli.reporting import make_report
 
     if where.suffix in (".yaml", ".yml"):
         house, source = open_plan(console, where, data=False)
@@ -268,8 +224,8 @@ def run(
 
     Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so).
     """
+    from capsbench.cli.reporting import print_results
     from capsbench.cli.snakemake import list_jobs, run_jobs
-    from capsbench.cli.stages import print_results
 
     if dry_run:
         raise typer.Exit(list_jobs(path, cores, context.args))
@@ -323,7 +279,7 @@ def bench(
     from capsbench.cli.bench import run_bench
 
     house = House.load(path or config_folder() / "paper.yaml")
-    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in _chosen(house, [task], [name])]
+    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in chosen(house, [task], [name])]
     run_bench(
         house,
         cells,

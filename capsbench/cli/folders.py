@@ -90,6 +90,6 @@ def _is_older(results: Results) -> bool:
     for task in results.plan.tasks:
         stored = results.folder / "tables" / f"{task}.csv"
         rows = long_table(results, task)
-        if stored.is_file() and stored.read_text(encoding="utf-8") != csv_text(csv_frame(rows)):
+        if stored.is_file() and stored.read_bytes() != csv_text(csv_frame(rows)).encode():
             return True
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import re
 import shlex
@@ -27,7 +28,7 @@ from capsbench.locks import LOCK
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
-from capsbench.provenance import PACKAGE, SOURCE, git_state, tree
+from capsbench.provenance import PACKAGE, SOURCE, git_state, is_packed, tree
 
 REPOSITORY = PACKAGE.parent
 MEGABYTES = 60
@@ -71,6 +72,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
             pass 60 MB. PlanError: a plan is wrong.
         DataError: no MNIST. ResourceError: the packages could not be fetched.
     """
+    if is_packed() and not (REPOSITORY / ".git").exists():
+        raise CapsbenchError("This was unpacked from an archive; pack from a clone, whose commit the archive names.")
     state = git_state()
     if state["commit"] is None or state["dirty"]:
         raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
@@ -87,7 +90,8 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         root.mkdir()
         command = ["git", "archive", "HEAD", "--", *SOURCE]  # no results: what is done here is not done there
         code = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x"], cwd=root, input=code, check=True)
+        with tarfile.open(fileobj=io.BytesIO(code)) as archived:
+            archived.extractall(root, filter="data")
         data = root / "data" / TORCHVISION["mnist"] / "raw"
         data.mkdir(parents=True)
         assert source.folder is not None

@@ -1,4 +1,4 @@
-"""Training, evaluation and report as commands: they join the stages and talk to the terminal."""
+"""Training and evaluation as commands: they join the stages and talk to the terminal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.locks import sole, writable
-from capsbench.pipeline import dataset_record, finished, numbers_digest
+from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import Cell, House
-from capsbench.provenance import digest_of
 
 if TYPE_CHECKING:
     import torch
@@ -49,8 +48,9 @@ def train_cells(
     cells: list[Cell],
     device: str | None,
     threads: int,
-    tensorboard: bool,
-    done: Path | None,
+    *,
+    tensorboard: bool = False,
+    done: Path | None = None,
     evaluate: bool = False,
 ) -> None:
     """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`.
@@ -194,7 +194,7 @@ def _stored_precision(setting: Setting) -> tuple[str, dict[str, float] | None] |
         try:
             manifest = read_json(setting.house.run_folder(cell, seed) / "manifest.json")
             resolved, config = manifest["resolved"], manifest["digests"]["config"]
-            if config == digest_of([cell.config(), seed]) and resolved["device"].startswith(setting.device.type):
+            if config == cell.config_digest(seed) and resolved["device"].startswith(setting.device.type):
                 return resolved["precision"], resolved["precision_timings"]
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             continue
@@ -296,37 +296,3 @@ def _evaluate(
             forget(folder)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")
-
-
-def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
-    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder."""
-    from capsbench.cli.folders import say_problems
-    from capsbench.report import build_report
-
-    with writable(folder):
-        if described is not None:
-            write_json(folder / "plan.json", described)
-        numbers = numbers_digest(folder)
-        made = build_report(folder)
-    say_problems(console, made.problems)
-    console.print(f"report: {made.html}")
-    if done:
-        files = [
-            made.html,
-            made.claims,
-            *made.tables,
-            *(path for figure in made.figures for path in (figure.png, figure.pdf)),
-        ]
-        write_json(done, {"numbers": numbers, "files": [path.relative_to(folder).as_posix() for path in files]})
-
-
-def print_results(console: Console, folder: Path) -> int:
-    """Print the tables of a results folder and the place of its report; returns the number of failed runs."""
-    from capsbench.report import format_tables_for_terminal
-
-    if not (folder / "plan.json").exists():
-        return 0
-    tables, failed = format_tables_for_terminal(folder)
-    console.print(tables, markup=False)
-    console.print(f"report: {folder / 'report.html'}")
-    return failed

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from capsbench.cli.app import Device, Threads, app, console
+from capsbench.cli.app import app, console
+from capsbench.cli.options import Device, Seed, Task, Threads, Variant
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.plan import config_folder
 
@@ -28,9 +29,9 @@ def weights(
 def work(
     paths: Annotated[list[Path], typer.Argument(help="Plans, in the order of their importance.")],
     minutes: Annotated[float | None, typer.Option(help="Stop in time: training saves itself.", min=0)] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Only this task; may be said again.")] = None,
-    variant: Annotated[list[str] | None, typer.Option(help="Only this variant; may be said again.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be said again.")] = None,
+    task: Task = None,
+    variant: Variant = None,
+    seed: Seed = None,
     lent: Annotated[
         float | None, typer.Option(help="Minutes until the machine is gone: begin no run known to take longer.", min=0)
     ] = None,

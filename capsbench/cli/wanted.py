@@ -39,6 +39,10 @@ class Wanted:
 
         check("task", self.tasks, (cell.task for cell in cells))
         check("variant", self.variants, (name for cell in cells for name in (cell.variant, cell.folder_name)))
+        of_tasks = [cell for cell in cells if not self.tasks or cell.task in self.tasks]
+        for variant in self.variants:
+            if not any(variant in (cell.variant, cell.folder_name) for cell in of_tasks):
+                raise PlanError(f"{where}: {variant!r} is no row of task {' or '.join(self.tasks)}.")
         check("seed", self.seeds, (seed for cell in cells for seed in cell.seeds))
         found = [[wanted for cell in house.cells if (wanted := self._part(cell)).seeds] for house in houses]
         if not any(found):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from rich.console import Console
 
 from capsbench.cli import DISK
 from capsbench.cli.affnist import say_affnist
+from capsbench.cli.deadline import Deadline
 from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
@@ -25,7 +21,7 @@ from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.files import write_json
-from capsbench.locks import is_held, waits_for, writable
+from capsbench.locks import is_held, writable
 from capsbench.pipeline import dataset_record, described, finished, is_over, open_house
 from capsbench.plan import Cell, House
 
@@ -47,51 +43,6 @@ class Undone(NamedTuple):
 
     waiting: int
     failed: int
-
-
-class Deadline:
-    """A time at which what can save itself is stopped and nothing new begun; an evaluation that cannot is let finish.
-
-    Args:
-        minutes: from now; None is never.
-    """
-
-    def __init__(self, minutes: float | None) -> None:
-        self.end = None if minutes is None else time.monotonic() + 60 * minutes
-
-    @property
-    def over(self) -> bool:
-        """Whether time is up."""
-        return self.end is not None and time.monotonic() >= self.end
-
-    def why_no_time_for(self, seconds: float | None) -> str | None:
-        """Why work of so many seconds would not end before the deadline; None where it would, or nobody knows."""
-        if self.end is None or seconds is None or (left := self.end - time.monotonic()) >= seconds:
-            return None
-        return (
-            f"as another of its seeds took {seconds / 60:.1f} minutes and the machine is lent for {left / 60:.1f} more"
-        )
-
-    @contextlib.contextmanager
-    def saving(self) -> Iterator[None]:
-        """Within: at the deadline this process gets SIGTERM, at which whatever can save itself does and stops."""
-        if self.end is None:
-            yield
-            return
-        before = signal.signal(signal.SIGALRM, self._stop)
-        signal.setitimer(signal.ITIMER_REAL, max(self.end - time.monotonic(), 0.001), 1.0)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    @staticmethod
-    def _stop(_: int, __: FrameType | None) -> None:
-        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):  # a handler that saves is there
-            signal.raise_signal(signal.SIGTERM)
-        elif (other := waits_for()) is not None:
-            raise ResourceError(f"time was up while this waited for {other}")
 
 
 def work(
@@ -134,40 +85,45 @@ def work(
         its = _with_it(run, left)
         try:
             with deadline.saving():
-                if run.cell.waits:
-                    fresh, row = _tuned(console, run, device, threads)
-                    left = [Todo(fresh, run.source, row, one.seed) if one in its else one for one in left]
-                    continue
-                at_once = replace(run.cell, seeds=tuple(one.seed for one in its))
-                train_cells(console, run.house, run.source, [at_once], device, threads, False, None)
-                if deadline.over:
-                    break
-                evaluate_cells(console, run.house, run.source, [at_once], device, threads, None)
-        except ResourceError as error:
-            if deadline.over:
+                still = _make(console, its, deadline, device, threads)
+        except Exception as error:
+            if isinstance(error, ResourceError) and deadline.over:
                 console.print(str(error), markup=False)
                 break
-            if OUT_OF_MEMORY not in str(error):
-                raise
-            why = str(error)
-        except CapsbenchError as error:
-            why = str(error)
-        except Exception as error:  # a mistake of the program, or a kernel that this GPU has not: not the next run's
-            if isinstance(error, OSError) and error.errno in DISK:
-                raise
-            why = traceback.format_exc()
-        else:
-            left = [one for one in left if one not in its]
-            continue
-        _say_failed(console, its, why)
-        _refuse_lost_gpu()
-        if len(its) > 1 and not run.cell.waits:  # what one seed's failure is need not be the others'
-            again = [one._replace(alone=True) for one in its if not _is_finished(one)]
-            left = again + [one for one in left if one not in its]
-            continue
-        failed += len(its)
+            _say_failed(console, its, _why_only_these(error))
+            _refuse_lost_gpu()
+            together = len(its) > 1 and not run.cell.waits  # what one seed's failure is need not be the others'
+            still = [one._replace(alone=True) for one in its if not _is_finished(one)] if together else []
+            failed += 0 if together else len(its)
+        place = left.index(its[0])
         left = [one for one in left if one not in its]
+        left[place:place] = still
     return Undone(len(left) + passed_over, failed)
+
+
+def _make(console: Console, its: list[Todo], deadline: Deadline, device: str | None, threads: int) -> list[Todo]:
+    """Train and evaluate runs that go together, or tune the row that they wait for; what is still to do of them."""
+    run = its[0]
+    if run.cell.waits:
+        house, row = _tuned(console, run, device, threads)
+        return [Todo(house, run.source, row, one.seed) for one in its]
+    at_once = replace(run.cell, seeds=tuple(one.seed for one in its))
+    train_cells(console, run.house, run.source, [at_once], device, threads)
+    if deadline.over:
+        return its
+    evaluate_cells(console, run.house, run.source, [at_once], device, threads, None)
+    return []
+
+
+def _why_only_these(error: Exception) -> str:
+    """Why runs could not be done. Raises `error` where the next would fare no better: a signal, a disk that is full."""
+    if isinstance(error, ResourceError) and OUT_OF_MEMORY not in str(error):
+        raise error
+    if isinstance(error, CapsbenchError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in DISK:
+        raise error
+    return "".join(traceback.format_exception(error))  # a mistake of the program, or a kernel that this GPU has not
 
 
 def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo]:

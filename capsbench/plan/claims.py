@@ -157,8 +157,8 @@ def load_claims(path: Path | None = None) -> Claims:
     families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
-    if not isinstance(plans, dict) or not all(isinstance(name, str) for name in plans.values()):
-        raise PlanError(f"{file}: plans must be a mapping of families to plans.")
+    if not isinstance(plans, dict):
+        raise PlanError(f"{file}: plans must be a mapping of families to plans, one or a list of them.")
     if lost := [name for name in plans if name not in families]:
         raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
     if not isinstance(values, list) or not values:
@@ -166,9 +166,7 @@ def load_claims(path: Path | None = None) -> Claims:
     shipped = load_variants()
     claims: list[Claim] = []
     for number, value in enumerate(values, start=1):
-        claim = _claim(value, file, number)
-        if claim.plan is None and claim.untested is None:
-            claim = claim.model_copy(update={"plan": plans.get(claim.family)})
+        claim = _claim(_at_home(value, plans), file, number)
         _check(claim, f"{file}: claims.{claim.id}", families, shipped)
         if claim.id in {other.id for other in claims}:
             raise PlanError(f"{file}: claims.{claim.id} stands twice; choose another id.")
@@ -177,6 +175,14 @@ def load_claims(path: Path | None = None) -> Claims:
         raise PlanError(f"{file}: families.{idle[0]} has no claim; remove it.")
     digest = digest_of([families, [claim.model_dump() for claim in claims]])
     return Claims(file, families, claims, digest)
+
+
+def _at_home(value: Any, plans: dict[str, Any]) -> Any:
+    """A claim's words, with its family's plans where it names none."""
+    if not isinstance(value, dict) or "plan" in value or "untested" in value:
+        return value
+    home = plans.get(str(value.get("family")))
+    return value if home is None else {**value, "plan": home}
 
 
 def _claim(value: Any, file: Path, number: int) -> Claim:

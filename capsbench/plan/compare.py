@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from capsbench.plan.routings import ROUTINGS
-from capsbench.plan.schema import PUBLISHED_STEPS
 from capsbench.plan.tuning import DECAYS, RATES
 from capsbench.plan.variants import RoutingOptions
 
@@ -17,11 +16,8 @@ OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "dec
 NOT_SAID = "none"
 
 
-def comparisons(house: House, promised: bool = False) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """What tables `ablation` and `ladder` compare, by table and task: row, reference, and what differs.
-
-    `promised`: as it is known before any work, without what tuning is still to choose.
-    """
+def comparisons(house: House) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """What tables `ablation` and `ladder` compare, by table and task: row, reference, and what differs."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {"ablation": {}, "ladder": {}}
     for name, task in house.plan.tasks.given().items():
         cells = {cell.variant: cell for cell in house.cells if cell.task == name}
@@ -33,21 +29,21 @@ def comparisons(house: House, promised: bool = False) -> dict[str, dict[str, lis
         rungs = [cells[rung] for rung in task.ladder]
         steps = list(zip(rungs, [None, *rungs], strict=False))
         if pairs:
-            found["ablation"][name] = [_entry(house, cell, other, promised) for cell, other in pairs]
+            found["ablation"][name] = [_entry(house, cell, other) for cell, other in pairs]
         if steps:
-            found["ladder"][name] = [_entry(house, cell, below, promised) for cell, below in steps]
+            found["ladder"][name] = [_entry(house, cell, below) for cell, below in steps]
     return {table: tasks for table, tasks in found.items() if tasks}
 
 
-def _entry(house: House, cell: Cell, other: Cell | None, promised: bool) -> dict[str, Any]:
+def _entry(house: House, cell: Cell, other: Cell | None) -> dict[str, Any]:
     return {
         "variant": cell.folder_name,
         "reference": other.folder_name if other else None,
-        "differs": differences(house, cell, other, promised) if other else [],
+        "differs": differences(house, cell, other) if other else [],
     }
 
 
-def differences(house: House, cell: Cell, other: Cell, promised: bool = False) -> list[dict[str, Any]]:
+def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     """The factors in which two rows differ: `factor`, `value`, `reference`, and `own` for what came with the routing.
 
     Another routing brings its own passes, squash and normaliser; another model brings its own layers. Both are named by
@@ -73,7 +69,7 @@ def differences(house: House, cell: Cell, other: Cell, promised: bool = False) -
                 "own": brought and (value == own.get(key) or (key == "routing_options" and not value)),
             }
         )
-    if cell.tuned is not None and (promised or cell.waits):
+    if cell.waits:
         found = [f for f in found if f["factor"] not in ("rate", "decay", "decay_period")]
         found.append({"factor": "tuning", "value": "not yet", "reference": NOT_SAID, "own": False})
     return found
@@ -122,13 +118,13 @@ def _word(value: Any) -> str:
     return NOT_SAID if value is None else str(value)
 
 
-def notes(house: House, promised: bool = False) -> dict[str, list[str]]:
+def notes(house: House) -> dict[str, list[str]]:
     """Sentences for the caption of each task's tables: what was tuned, what rows on few digits are, what is resized."""
     found: dict[str, list[str]] = {}
     for name in house.plan.tasks.given():
         cells = [cell for cell in house.cells if cell.task == name]
         sentences = [
-            *_of_tuning(house, [cell for cell in cells if cell.tuned is not None], promised),
+            *_of_tuning(house, [cell for cell in cells if cell.tuned is not None]),
             *_of_few([cell for cell in cells if cell.base and cell.options.train_per_class is not None]),
             *(_of_one_size(cells) if name == "two_digit" else []),
         ]
@@ -137,7 +133,7 @@ def notes(house: House, promised: bool = False) -> dict[str, list[str]]:
     return found
 
 
-def _of_tuning(house: House, cells: list[Cell], promised: bool) -> list[str]:
+def _of_tuning(house: House, cells: list[Cell]) -> list[str]:
     if not cells:
         return []
     trial = house.trials(cells[0])[0]
@@ -145,17 +141,15 @@ def _of_tuning(house: House, cells: list[Cell], promised: bool) -> list[str]:
     length = f"{training.epochs:g} epochs" if training.epochs else f"{training.steps:,} steps"
     seeds = ", ".join(map(str, trial.seeds))
     rates, decays = (", ".join(f"{value:g}" for value in values) for values in (RATES, DECAYS))
-    periods = PUBLISHED_STEPS // cells[0].options.DECAY_PERIOD
+    periods = round(cells[0].options.FULL_STEPS / cells[0].options.DECAY_PERIOD)
     sentences = [
         f"Rows called tuned: of the learning rates {rates} and the decays {decays} a period ({periods} periods a run), "
         f"the pair with the lowest error on {held_out:,} held-out training digits after {length} (seeds {seeds}, which "
         f"no row uses); test data decided nothing, and every variant got the same grid."
     ]
-    if not promised:
-        points = [(cell.folder_name, cell.tuned.point) for cell in cells if cell.tuned and cell.tuned.point]
-        chosen = [f"{name} {point.rate:g} and {point.decay:g}" for name, point in points]
-        sentences += [f"Chosen: {'; '.join(chosen)}."] if chosen else []
-    return sentences
+    points = [(cell.folder_name, cell.tuned.point) for cell in cells if cell.tuned and cell.tuned.point]
+    chosen = [f"{name} {point.rate:g} and {point.decay:g}" for name, point in points]
+    return [*sentences, f"Chosen: {'; '.join(chosen)}."] if chosen else sentences
 
 
 def _of_few(cells: list[Cell]) -> list[str]:

@@ -69,17 +69,14 @@ def is_measured(folder: Path, digest: str) -> bool:
     return isinstance(found, dict) and found.get("digest") == digest
 
 
-def run_digests(
-    house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None, promised: bool = False
-) -> dict[str, str]:
+def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
     """The digests in a run's manifest; `run` is the one that says whether it is done.
 
     `plan` and `claims` stand there for the record alone: editing a claim trains nothing again. `test_set`: what is
     looked at along training, where that may be one of several (capsbench.data.affnist_place).
-    `promised`: with the recipe in the place of what tuning chose, as it is for a row that waits for its tuning.
     """
     digests = {
-        "config": digest_of([cell.promise() if promised or cell.waits else cell.config(), seed]),
+        "config": cell.config_digest(seed),
         "training_source": training_source(house, cell),
         "data": data_digest,
         **({"test_set": test_set} if test_set is not None else {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from capsbench.errors import PlanError, nearest
 from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
-from capsbench.plan.schema import PUBLISHED_STEPS, SHORT_EPOCHS, Plan, Training
-from capsbench.plan.tasks import PAPER_PAIRS, SOURCE_EPOCHS, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
+from capsbench.plan.reductions import reduced
+from capsbench.plan.schema import Plan, Training
+from capsbench.plan.tasks import TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
@@ -23,7 +24,6 @@ from capsbench.provenance import digest_of
 TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
 # scikit-learn's digits have no more
 STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
-PAPER_SEEDS = 5  # what the full plan trains; the paper had 3
 
 
 def results_root() -> Path:
@@ -85,6 +85,10 @@ class Cell:
             **({"held_out": self.held_out} if self.trial else {}),
         }
 
+    def config_digest(self, seed: int) -> str:
+        """Digest of a run's config; of a row that waits for tuning, of how it is going to be chosen."""
+        return digest_of([self.promise() if self.waits else self.config(), seed])
+
     def promise(self) -> dict[str, Any]:
         """The config as far as it is known before any work: in the place of what tuning chooses, how it chooses."""
         if self.tuned is None:
@@ -103,6 +107,9 @@ class House:
     trainings: dict[str, TrainingPart]
     dataset: str  # the plan's, or uci-digits where the plan goes on without MNIST
     root: Path | None = None  # where results go; results_root() when not said
+    before_tuning: bool = False  # as if tuning had chosen nothing yet, whatever is stored
+    # the digests of sources outside the package that were asked for (capsbench/plan/done.py)
+    custom_sources: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def load(cls, path: str | Path, dataset: str | None = None) -> House:
@@ -124,9 +131,9 @@ class House:
         return (self.root or results_root()) / self.name
 
     @cached_property
-    def custom_sources(self) -> dict[tuple[str, ...], str]:
-        """The digests of sources outside the package that were asked for (capsbench/plan/done.py)."""
-        return {}
+    def promised(self) -> House:
+        """The plan as it is known before any work. Snakemake's jobs depend on this: tuning changes none of it."""
+        return replace(self, before_tuning=True)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -168,7 +175,7 @@ class House:
         if cell.training.decay_period != "scaled" or cell.options.DECAY_PERIOD == TaskPlan.DECAY_PERIOD:
             return cell
         steps = cell.steps(self.epoch_images(cell.options))
-        period = max(1, round(cell.options.DECAY_PERIOD * steps / PUBLISHED_STEPS))
+        period = max(1, round(cell.options.DECAY_PERIOD * steps / cell.options.FULL_STEPS))
         return replace(cell, training=cell.training.model_copy(update={"decay_period": period}))
 
     def epoch_images(self, task: TaskPlan) -> int:
@@ -188,7 +195,7 @@ class House:
         path = self.folder / "tuning" / cell.task / f"{trials[0].folder_name}.json"
         grid = [point.training_keys() for point in GRID]
         recipe = digest_of([grid, [trial.config() for trial in trials], list(trials[0].seeds)])
-        point = read_choice(path, recipe)
+        point = None if self.before_tuning else read_choice(path, recipe)
         keys = point.training_keys() if point else {"decay_period": PERIOD}
         tuned = Tuned(path, recipe, point)
         cell = replace(cell, training=cell.training.model_copy(update=keys), tuned=tuned)
@@ -237,56 +244,15 @@ class House:
 
     def reduced(self, cell: Cell) -> list[Reduction]:
         """The same, each with what it means for a claim."""
-        found = []
-        if self.dataset == "uci-digits":
-            found.append(Reduction("experiment", "UCI digits, not MNIST"))
-        if cell.width != 1:
-            own = f" ({cell.variant})" if cell.variant in cell.options.widths else ""
-            found.append(Reduction("experiment", f"width {_fraction(cell.width)}{own}"))
-        if self.plan.budget == "reduced":
-            training = cell.training
-            length = (
-                f"{training.epochs:g} epoch{'s' * (training.epochs != 1)}"
-                if training.epochs
-                else f"{training.steps:,} steps"
-            )
-            paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
-            found.append(Reduction("training", f"{length}{paper}"))
-        else:
-            found += self._of_the_budget(cell)
-        if len(cell.seeds) < PAPER_SEEDS:
-            found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
-        asked: TaskPlan = getattr(self.plan.tasks, cell.task)  # few digits by an axis are no reduction: they are asked
-        return found + cell.options.model_copy(update={"train_per_class": asked.train_per_class}).reductions()
-
-    def _of_the_budget(self, cell: Cell) -> list[Reduction]:
-        """What is shorter than the source's training: by the budget `short`, or because the task says less than that.
-
-        Nobody says how long affNIST's models were trained.
-        """
-        images = self.epoch_images(cell.options)
-        steps = cell.steps(images)
-        seen = steps * cell.training.batch
-        if cell.task == "mnist":
-            words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
-            if self.plan.budget == "authors":
-                return [Reduction("training", words)] if steps < PUBLISHED_STEPS else []
-            return [Reduction("training" if seen < SHORT_EPOCHS * images else "budget", words)]
-        if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
-            return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
-        if cell.task == "two_digit":
-            epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
-            words = f"{steps:,} steps, less than the source's {epochs} epochs"
-            return [Reduction("training", words)] if seen < epochs * images else []
-        return []
+        return reduced(self, cell)
 
     def task_reductions(self, task: str) -> list[str]:
         """The reductions of any of a task's variants, each once; what an axis varies is the experiment itself."""
         cells = [cell for cell in self.cells if cell.task == task and cell.base is None]
         return list(dict.fromkeys(word for cell in cells for word in self.reductions(cell)))
 
-    def describe(self, dataset: dict[str, Any], promised: bool = False) -> dict[str, Any]:
-        """plan.json: the plan as the report needs it; `promised`: without what tuning is still to choose."""
+    def describe(self, dataset: dict[str, Any]) -> dict[str, Any]:
+        """plan.json, but for its `cost` (capsbench.pipeline.described): the plan as the report needs it."""
         tasks: dict[str, list[str]] = {}
         for cell in self.cells:
             tasks.setdefault(cell.task, []).append(cell.folder_name)
@@ -303,15 +269,15 @@ class House:
             "reduced": {cell.label: [found._asdict() for found in self.reduced(cell)] for cell in self.cells},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
-            "comparisons": comparisons(self, promised),
+            "comparisons": comparisons(self),
             "axes": points_of(self),
-            "notes": notes(self, promised),
+            "notes": notes(self),
             "runs": [
                 {
                     "task": cell.task,
                     "variant": cell.folder_name,
                     "seed": seed,
-                    "config": digest_of([cell.promise() if promised or cell.waits else cell.config(), seed]),
+                    "config": cell.config_digest(seed),
                 }
                 for cell in self.cells
                 for seed in cell.seeds
@@ -326,8 +292,3 @@ class House:
             for cell in self.cells
         ]
         return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells])
-
-
-def _fraction(width: float) -> str:
-    inverse = 1 / width
-    return f"1/{inverse:.0f}" if abs(inverse - round(inverse)) < 1e-9 else f"{width:g}"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from capsbench.plan.tasks import (
+    PUBLISHED_STEPS,
     AffnistTask,
     DecayPeriod,
     Epochs,
@@ -22,7 +23,6 @@ from capsbench.plan.tuning import Tuning
 from capsbench.plan.variants import Strict
 
 SAFE_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")  # of folders; no shell word
-PUBLISHED_STEPS = 300_000  # the authors' MNIST run: 640 epochs of 60,000 at batch 128
 SHORT_EPOCHS = 100
 
 

@@ -36,6 +36,7 @@ def _all_or_some(given: Any) -> Any:
 Rows = Annotated[bool | Names, BeforeValidator(_all_or_some)]
 DecayPeriod = Literal["scaled", "published"] | PositiveInt
 
+PUBLISHED_STEPS = 300_000  # the authors' MNIST run: 640 epochs of 60,000 at batch 128
 TRAINING_DIGITS = 60_000  # of every data set that a plan may name
 TEST_DIGITS = 10_000
 
@@ -104,6 +105,7 @@ class TaskPlan(Strict):
     IMAGE: ClassVar[tuple[int, int]]  # height, width in training
     CONDITIONS: ClassVar[tuple[str, ...]]  # what evaluation measures, in the order of the table
     DECAY_PERIOD: ClassVar[int] = 2000  # published: the rate falls by `decay` every so many steps
+    FULL_STEPS: ClassVar[int] = PUBLISHED_STEPS  # of which a shorter training's period is a part: both end at one rate
     TRAINING: ClassVar[tuple[str, ...]] = ("train_images", "train_per_class")
     ROWS: ClassVar[tuple[str, ...]] = ("variants", "axes", "tuned", "bf16", "reference", "references", "ladder")
 
@@ -217,6 +219,7 @@ class MultimnistTask(TaskPlan):
     IMAGE = (36, 36)
     CONDITIONS = ("test",)
     DECAY_PERIOD = 20_000  # section 6: ten times MNIST's
+    FULL_STEPS = PAPER_PAIRS // 128  # each pair once, as in config/paper-authors.yaml
     TRAINING = ("train_images", "train_per_class", "train_pairs", "placement")
 
     train_pairs: Pairs = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps

@@ -15,7 +15,8 @@ from capsbench.report.verdicts.sides import side_of
 def over_digits(results: Results, rows: list[Compared]) -> list[Compared]:
     """`rows` with `crossed`, as claims are judged, where both cells have two seeds and their answers to single images.
 
-    Predictions that are there and cannot be read become problems of `results`; their rows keep Welch's interval.
+    Predictions that cannot be read or are not those of the metrics become problems of `results`; their rows keep
+    Welch's interval.
     """
     found: dict[int, Estimate | None] = {}
     for place in sorted({place for row in rows if (place := _place(row)) in CROSSED}):

@@ -48,6 +48,8 @@ QUESTIONS = (
             "mnist-routing-beats-uniform-all": "better",
             "affnist-routing-harms": "worse",
             "affnist-routing-harms-shared": "worse",
+            "affnist-synth-routing-harms": "worse",  # where the official files are not to be had
+            "affnist-synth-routing-harms-shared": "worse",
             "multimnist-routing-helps": "better",
             "two-digit-routing-helps": "better",
         },

@@ -27,7 +27,7 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "undefined": "the metric has no value for this run",
     "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
     "missing": "the plan names it, but it is not there yet",
-    "not drawn": "a file beside the metrics cannot be read, which a figure, claim or interval lacks; means are whole",
+    "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims and intervals lack it",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
 APART = ("routing",)  # conditions that are diagnostics: they have tables of their own

@@ -67,7 +67,7 @@ def test_a_later_cell_s_data_are_looked_at_before_the_first_cell_trains(place, t
 def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place, no_data, results, capsys) -> None:
     house, source = open_house(place.plan(seeds=[0, 1], variants="[cnn]"))
     cell = house.cells[0]
-    train_cells(Console(quiet=True), house, source, [replace(cell, seeds=(1,))], "cpu", 1, False, None)
+    train_cells(Console(quiet=True), house, source, [replace(cell, seeds=(1,))], "cpu", 1)
     promise = place.folder / "evaluated.json"
     with pytest.raises(CapsbenchError, match=r"^mnist/cnn seed 0 is not trained with this plan"):
         evaluate_cells(Console(quiet=True), house, source, house.cells, "cpu", 1, promise)

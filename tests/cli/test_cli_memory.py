@@ -64,7 +64,7 @@ def test_evaluation_on_a_mocked_device_without_memory_is_a_sentence(place, no_da
     monkeypatch.setattr("capsbench.evaluation.run.evaluate_run", full)
     house, source = open_house(place.plan(variants="[cnn]"))
     console = Console(quiet=True)
-    train_cells(console, house, source, house.cells, "cpu", 1, False, None)
+    train_cells(console, house, source, house.cells, "cpu", 1)
     with pytest.raises(ResourceError) as caught:
         evaluate_cells(console, house, source, house.cells, "cpu", 1, None)
     assert str(caught.value) == (

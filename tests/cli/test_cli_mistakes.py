@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 from places import REPOSITORY, Place
+from rich.console import Console
+
+from capsbench.cli import pack as packing
+from capsbench.errors import CapsbenchError
+from capsbench.plan import config_folder
 
 
 @pytest.fixture
@@ -125,3 +130,11 @@ def test_weights_of_another_training_than_the_manifest_s_give_no_figure(place) -
         assert "Traceback" not in said.text
     assert not (cell / "seed-0/test/metrics.json").exists()
     assert not (place.folder / "small.safetensors").exists()
+
+
+def test_what_was_unpacked_is_not_packed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "is_packed", lambda: True)  # as PACKED.json says of such a folder
+    monkeypatch.setattr(packing, "REPOSITORY", tmp_path)
+    with pytest.raises(CapsbenchError, match="This was unpacked from an archive; pack from a clone"):
+        packing.pack(Console(), [config_folder() / "smoke.yaml"], tmp_path / "out.tar.gz", "3.12", None)
+    assert list(tmp_path.iterdir()) == []

@@ -236,12 +236,21 @@ def test_waiting_for_another_process_ends_when_time_is_up(
         ({"tasks": ("minst",)}, "there is no task 'minst'; did you mean 'mnist'?"),
         ({"variants": ("cnn", "capsnet-r3-recom")}, "no variant 'capsnet-r3-recom'; did you mean 'capsnet-r3-recon'?"),
         ({"seeds": (7,)}, "there is no seed 7; known: 0, 1, 2."),
-        ({"tasks": ("multimnist",), "variants": ("cnn",)}, "no run is of the task, variant and seed named"),
+        ({"tasks": ("multimnist",), "variants": ("multimnist-cnn", "cnn")}, "'cnn' is no row of task multimnist."),
+        ({"variants": ("cnn",), "seeds": (5,)}, "no run is of the task, variant and seed named"),
     ],
 )
 def test_what_no_plan_has_is_a_sentence_before_any_work(
-    begun: list[str], asked: Asked, results: Path, words: dict[str, tuple[object, ...]], expected: str
+    begun: list[str],
+    asked: Asked,
+    plans: list[Path],
+    results: Path,
+    words: dict[str, tuple[object, ...]],
+    expected: str,
 ) -> None:
+    if "seeds" in words and "variants" in words:  # a variant of the one plan, a seed of the other
+        text = plans[1].read_text().replace("[0, 1, 2]", "[5]").replace("variants: [cnn, ", "variants: [")
+        plans[1].write_text(text)
     with pytest.raises(PlanError) as error:
         asked(**words)
     assert expected in str(error.value)

@@ -164,10 +164,15 @@ def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> 
         return [claim.plan for claim in load_claims(path).claims]
 
     assert plans({"one": "paper"}) == ["paper", "ablation"]
+    assert plans({"one": ["paper", "ladder"]}) == [("paper", "ladder"), "ablation"]
     assert plans({}) == [None, "ablation"]
     for said, words in (
         ({"two": "paper"}, "plans.two: no family 'two'"),
         ({"one": "papre"}, "claims.beats.plan: there is no config/papre.yaml"),
+        (
+            {"one": ["paper", "paper"]},
+            "claims.beats.plan: plan must be the name of a plan, or a list",
+        ),
         ([], "plans must be a mapping"),
     ):
         with pytest.raises(PlanError, match=words):

@@ -93,7 +93,11 @@ def test_a_difference_is_over_test_digits_too_where_their_answers_are_stored(tmp
             toy.run_folder(folder, "mnist", "capsnet-r3", seed) / "test" / "predictions.npz",
             toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "predictions.npz",
         )
-    made = ablation(folder)
+    results = collect(folder)
+    made = ablation_table(results)
+    contradicting = [p for p in results.problems if p.kind == "not drawn"]
+    assert {(p.variant, p.condition) for p in contradicting} == {("cnn", "test")}
+    assert "where metrics.json says" in contradicting[0].reason
     table = made.frame.set_index(["variant", "metric"])
     cells = [
         Scored(100 * of.mean(1), np.stack([digit_effects(100.0 * row, np.arange(len(row)), len(row)) for row in of]))

@@ -117,6 +117,10 @@ def test_tables_that_are_not_of_these_runs_are_said(mnist_alone: Path, tmp_path:
     path = toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json"
     toy.change_json(path, metrics={"error": {"value": 7.5, "unit": "%"}})
     assert "not of these runs" in CliRunner().invoke(app, ["export", str(folder)]).output
+    (folder / "tables" / "mnist.csv").write_bytes(b"\xff\xfe")  # torn: no text at all
+    torn = CliRunner().invoke(app, ["export", str(folder)])
+    assert torn.exit_code == 0
+    assert "not of these runs" in torn.output
 
 
 def test_metrics_of_other_weights_are_not_in_the_crate(folder: Path, tmp_path: Path) -> None:

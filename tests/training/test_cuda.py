@@ -38,15 +38,22 @@ CONVOLUTIONS = {  # channels in and out, kernel, stride, padding, pixels of a si
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["float32", "bf16"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_there_is_an_engine_for_every_convolution(name: str, precision, layout) -> None:
-    """Deterministic, without TF32, at the paper's batch: forward, the weights' gradient and the images'."""
+    """Deterministic, without TF32: what training asks at the paper's batch, and evaluation and FLOPs at theirs.
+
+    Of images, which have one channel, nothing asks for the gradient.
+    """
     set_up()
     inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
     convolution = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding).to("cuda", memory_format=layout)
-    images = torch.randn(128, inputs, size, size, device="cuda").to(memory_format=layout).requires_grad_()
+    images = torch.randn(128, inputs, size, size, device="cuda").to(memory_format=layout).requires_grad_(inputs > 1)
     with torch.autocast("cuda", torch.bfloat16, enabled=precision is torch.bfloat16):
         convolution(images).float().square().sum().backward()
-    assert images.grad is not None
-    assert images.grad.isfinite().all()
+    for gradient in (convolution.weight.grad, *([images.grad] if inputs > 1 else [])):
+        assert gradient is not None
+        assert gradient.isfinite().all()
+    with torch.no_grad():
+        for count in (1, 200, 2000):
+            assert convolution(images[:1].expand(count, -1, -1, -1).contiguous(memory_format=layout)).isfinite().all()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

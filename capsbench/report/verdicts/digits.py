@@ -61,11 +61,12 @@ class AnswerReader:
         key = (run.key, side.condition, side.metric)
         if key not in self._effects:
             answers = self._answers(side, run)
-            _agree(answers, side, run, value)
+            if (said := _contradiction(answers, side, run, value)) is not None:
+                raise self._refused(side, run, f"{said}: evaluate it again")
             assert side.condition is not None  # a claim's test is crossed only where there is one
             same = self._images.setdefault((side.task, side.condition), answers.images)
             if not np.array_equal(same, answers.images):
-                raise NoAnswersError(f"predictions.npz of {run.key} are of other images than its neighbours'")
+                raise self._refused(side, run, "are of other images than its neighbours'")
             self._effects[key] = answers.effects, answers.right
         return self._effects[key]
 
@@ -78,7 +79,13 @@ class AnswerReader:
         try:
             return _of_pairs(stored, side) if side.task == "multimnist" else _of_images(stored, side)
         except ValueError as error:
-            raise NoAnswersError(f"predictions.npz of {run.key} {error}: evaluate the run again") from None
+            raise self._refused(side, run, f"{error}: evaluate the run again") from None
+
+    def _refused(self, side: Side, run: Run, why: str) -> NoAnswersError:
+        """The error that predictions are not those of the metrics; a problem of the results too, and named there."""
+        place = f"{side.condition}/predictions.npz"
+        self._results.problem("not drawn", run.folder / place, run.key, f"{place} {why}", side.condition)
+        return NoAnswersError(f"predictions.npz of {run.key} {why}")
 
 
 def _of_images(stored: Arrays, side: Side) -> Answers:
@@ -105,11 +112,11 @@ def _of_pairs(stored: Arrays, side: Side) -> Answers:
     return Answers(mean, missed == 0, pair_effects(counts, levels), counts.sum(1))
 
 
-def _agree(answers: Answers, side: Side, run: Run, value: float) -> None:
-    """The predictions are those that the metric was computed from. Raises NoAnswersError."""
+def _contradiction(answers: Answers, side: Side, run: Run, value: float) -> str | None:
+    """How the predictions are not those that the metric was computed from; None where they are."""
     metrics = run.metrics[side.condition or ""].metrics
     final = metrics.get(f"final_{side.metric}")  # of a mean over epochs, the last weights' is what was predicted
     wanted = final.value if final is not None and final.value is not None else value
-    if not math.isclose(answers.mean, wanted, rel_tol=1e-6, abs_tol=1e-9):
-        said = f"gives {answers.mean:.6g} where metrics.json says {wanted:.6g}"
-        raise NoAnswersError(f"predictions.npz of {run.key} {said}: evaluate it again")
+    if math.isclose(answers.mean, wanted, rel_tol=1e-6, abs_tol=1e-9):
+        return None
+    return f"gives {answers.mean:.6g} where metrics.json says {wanted:.6g}"

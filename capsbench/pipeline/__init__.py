@@ -1,0 +1,17 @@
+"""A plan, its data and what of it is done. The Snakefile asks for `Pipeline`, commands for the rest; no torch here."""
+
+from capsbench.pipeline.house import STAND_IN, dataset_record, open_house, open_results
+from capsbench.pipeline.promises import Pipeline
+from capsbench.pipeline.state import described, finished, is_over, numbers_digest
+
+__all__ = [
+    "STAND_IN",
+    "Pipeline",
+    "dataset_record",
+    "described",
+    "finished",
+    "is_over",
+    "numbers_digest",
+    "open_house",
+    "open_results",
+]

@@ -1,0 +1,134 @@
+"""The plan as the files that the Snakefile asks for. It takes back promises that no longer hold.
+
+A cell's spec files hold the digests that decide whether its training or evaluation is up to date; they are rewritten
+only when their content changes. `trained.json`, `evaluated.json` and `reported.json` are the promises of finished jobs.
+Whenever the Snakefile is read, a promise that manifests, metrics or drawn files do not keep is removed: then Snakemake
+runs the job, and the job asks the manifests and does what is missing. Modification times are never believed alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capsbench.data.source import DataSource
+from capsbench.errors import PlanError, ResourceError
+from capsbench.files import read_json, write_json
+from capsbench.locks import lock, writable
+from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
+from capsbench.pipeline.state import described, finished, is_over, is_report_kept, report_source
+from capsbench.plan.done import cost_digest, evaluation_source, is_measured, is_tuned, run_digests, tuning_digest
+from capsbench.plan.load import config_folder
+from capsbench.plan.runs import Cell, House
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The plan as files."""
+
+    house: House
+    source: DataSource
+
+    @classmethod
+    def from_snakemake(cls, configfiles: Sequence[str | Path], overrides: Mapping[str, Any], main: bool) -> Pipeline:
+        """The pipeline of the one plan that Snakemake was given, config/quick.yaml without one.
+
+        The plan's file is read here and nowhere else: Snakemake's own merged config is never looked at.
+
+        Args:
+            configfiles: what stood behind --configfile; overrides: behind --config, which is refused.
+            main: False in a job's own parse (on a cluster's node, say): then nothing is downloaded or written.
+
+        Raises:
+            PlanError, DataError. ResourceError: the results folder cannot be written to.
+        """
+        if len(configfiles) > 1:
+            raise PlanError(
+                f"Give one plan, not {len(configfiles)}: plans replace each other whole, they do not merge."
+            )
+        path = _shown(Path(configfiles[0]) if configfiles else config_folder() / "quick.yaml")
+        if overrides:
+            raise PlanError(
+                f"--config {next(iter(overrides))}=... would change the plan unseen; write it into a copy of {path}."
+            )
+        pipeline = cls(*(open_house_without_torch(path) if main else open_house(path, download=False)))
+        if main:
+            with writable(pipeline.house.folder):
+                pipeline.bring_up_to_date()
+        return pipeline
+
+    def specs(self, cell: Cell) -> Path:
+        """The folder of a cell's spec files."""
+        return self.house.folder / "cells" / cell.task / cell.folder_name
+
+    def bring_up_to_date(self) -> None:
+        """Write the spec files that say something else than before; remove the promises that are not kept."""
+        data = dataset_record(self.source)
+        folder = self.house.folder
+        _write_if_changed(folder / "cells" / "data.json", data)
+        _write_if_changed(
+            folder / "cells" / "report.json",
+            {"source": report_source(), "plan": described(self.house.promised, data)},
+        )
+        if self.house.plan.cost is not None:
+            cost = cost_digest(self.house)
+            _write_if_changed(folder / "cells" / "cost-spec.json", {"digest": cost})
+            if not is_measured(folder, cost):
+                (folder / "cells" / "measured.json").unlink(missing_ok=True)
+        for cell, promised in zip(self.house.cells, self.house.promised.cells, strict=True):
+            specs = self.specs(cell)
+            # Not which affNIST: it may arrive while jobs run, and what was made of another is found by its manifest.
+            runs = {str(seed): run_digests(self.house, promised, seed, data["digest"])["run"] for seed in cell.seeds}
+            _write_if_changed(specs / "train-spec.json", {"runs": runs})
+            evaluation = {"options": cell.options.evaluation_options(), "source": evaluation_source(cell)}
+            _write_if_changed(specs / "evaluate-spec.json", evaluation)
+            if cell.tuned is not None:
+                self._bring_tuning_up_to_date(cell, data["digest"])
+            manifests = {
+                seed: None if cell.waits else finished(self.house, cell, seed, data["digest"]) for seed in cell.seeds
+            }
+            if None in manifests.values():
+                (specs / "trained.json").unlink(missing_ok=True)
+            if not all(m and is_over(self.house, cell, seed, m) for seed, m in manifests.items()):
+                (specs / "evaluated.json").unlink(missing_ok=True)
+        if not is_report_kept(folder):
+            (folder / "cells" / "reported.json").unlink(missing_ok=True)
+
+    def _bring_tuning_up_to_date(self, cell: Cell, data: str) -> None:
+        """The spec of a tuned row's trials; its promise is taken back where the stored choice is not theirs."""
+        digest = tuning_digest(self.house, cell, data)
+        _write_if_changed(self.specs(cell) / "tune-spec.json", {"trials": digest})
+        if not is_tuned(self.house, cell, digest):
+            (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
+            # the numbers are still there, and Snakemake makes nothing that no missing or older file asks for
+            (self.house.folder / "cells" / "reported.json").unlink(missing_ok=True)
+
+    def begin(self) -> None:
+        """Before the first job: nobody else may work on these results while this process lives.
+
+        Raises ResourceError if somebody does.
+        """
+        with writable(self.house.folder):
+            ours = lock(self.house.folder)
+        if ours is None:
+            raise ResourceError(
+                f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and say this again."
+            )
+
+
+def _shown(path: Path) -> Path:
+    """A path as a user would say it: relative where it lies below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _write_if_changed(path: Path, value: Any) -> None:
+    """Write JSON if the file says something else."""
+    try:
+        same = json.dumps(read_json(path), sort_keys=True) == json.dumps(value, sort_keys=True)
+    except (FileNotFoundError, ValueError):
+        same = False
+    if not same:
+        write_json(path, value)

@@ -1,0 +1,65 @@
+"""What a plan does with less than the paper's protocol, in words for the tables, and what each means for a claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from capsbench.plan.schema import PUBLISHED_STEPS, SHORT_EPOCHS
+from capsbench.plan.tasks import PAPER_PAIRS, SOURCE_EPOCHS, Reduction, TaskPlan
+
+if TYPE_CHECKING:
+    from capsbench.plan.runs import Cell, House
+
+PAPER_SEEDS = 5  # what the full plan trains; the paper had 3
+
+
+def reduced(house: House, cell: Cell) -> list[Reduction]:
+    """What a cell does with less than the paper's protocol, each with what it means for a claim."""
+    found = []
+    if house.dataset == "uci-digits":
+        found.append(Reduction("experiment", "UCI digits, not MNIST"))
+    if cell.width != 1:
+        own = f" ({cell.variant})" if cell.variant in cell.options.widths else ""
+        found.append(Reduction("experiment", f"width {_fraction(cell.width)}{own}"))
+    if house.plan.budget == "reduced":
+        training = cell.training
+        length = (
+            f"{training.epochs:g} epoch{'s' * (training.epochs != 1)}"
+            if training.epochs
+            else f"{training.steps:,} steps"
+        )
+        paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
+        found.append(Reduction("training", f"{length}{paper}"))
+    else:
+        found += _of_the_budget(house, cell)
+    if len(cell.seeds) < PAPER_SEEDS:
+        found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
+    asked: TaskPlan = getattr(house.plan.tasks, cell.task)  # few digits by an axis are no reduction: they are asked
+    return found + cell.options.model_copy(update={"train_per_class": asked.train_per_class}).reductions()
+
+
+def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
+    """What is shorter than the source's training: by the budget `short`, or because the task says less than that.
+
+    Nobody says how long affNIST's models were trained.
+    """
+    images = house.epoch_images(cell.options)
+    steps = cell.steps(images)
+    seen = steps * cell.training.batch
+    if cell.task == "mnist":
+        words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
+        if house.plan.budget == "authors":
+            return [Reduction("training", words)] if steps < PUBLISHED_STEPS else []
+        return [Reduction("training" if seen < SHORT_EPOCHS * images else "budget", words)]
+    if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
+        return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
+    if cell.task == "two_digit":
+        epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
+        words = f"{steps:,} steps, less than the source's {epochs} epochs"
+        return [Reduction("training", words)] if seen < epochs * images else []
+    return []
+
+
+def _fraction(width: float) -> str:
+    inverse = 1 / width
+    return f"1/{inverse:.0f}" if abs(inverse - round(inverse)) < 1e-9 else f"{width:g}"
