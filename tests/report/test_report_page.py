@@ -85,7 +85,8 @@ def test_what_comes_from_files_is_escaped(tmp_path: Path) -> None:
 
 def test_every_problem_is_named_with_its_reason(spoiled: tuple[Path, Report]) -> None:
     text = html.unescape(spoiled[1].html.read_text(encoding="utf-8"))
-    assert {p.kind for p in spoiled[1].problems} == {"failed", "not matched", "missing", "unreadable", "foreign"}
+    kinds = {p.kind for p in spoiled[1].problems}
+    assert kinds == {"failed", "not matched", "missing", "unreadable", "foreign", "not drawn"}
     for problem in spoiled[1].problems:
         assert problem.name in text
         assert problem.reason in text
