@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -36,6 +37,17 @@ class ResourceError(CapsbenchError):
     """The machine could not do the work (memory, disk, a signal): the job failed and can be tried again."""
 
     exit_code = 4
+
+
+def refuse_lost_gpu() -> None:
+    """Raise ResourceError where CUDA answers no more: after an illegal access, say, it never does in this process."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        raise ResourceError("The GPU is lost to this process; say the same command again, in a new one.") from None
 
 
 def counted(number: int, word: str) -> str:

@@ -14,7 +14,7 @@ from capsbench.bench.count import moved_bytes
 from capsbench.bench.measure import Contender, Say, copy, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, refuse_lost_gpu
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
@@ -161,8 +161,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
                 raise
             why = f"torch says {str(error).splitlines()[0]}"
             say(f"{name}, {precision}: not timed, since {why}")
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)  # raises where not a way but the GPU is lost
+            refuse_lost_gpu()
     if not found:
         raise CapsbenchError(f"{cell.label}: no way of training it could be timed; {why}.")
     return found

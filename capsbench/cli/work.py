@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
 from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError, ResourceError, counted
+from capsbench.errors import CapsbenchError, ResourceError, counted, refuse_lost_gpu
 from capsbench.files import write_json
 from capsbench.locks import is_held, writable
 from capsbench.pipeline import dataset_record, described, finished, is_over, open_house
@@ -91,7 +90,7 @@ def work(
                 console.print(str(error), markup=False)
                 break
             _say_failed(console, its, _why_only_these(error))
-            _refuse_lost_gpu()
+            refuse_lost_gpu()
             together = len(its) > 1 and not run.cell.waits  # what one seed's failure is need not be the others'
             still = [one._replace(alone=True) for one in its if not _is_finished(one)] if together else []
             failed += 0 if together else len(its)
@@ -156,17 +155,6 @@ def _with_it(run: Todo, left: list[Todo]) -> list[Todo]:
     if run.alone or most_at_once(len(run.cell.seeds)) == 1:
         return [run]
     return [one for one in its if one is run or not (one.alone or is_held(_place(one)))]
-
-
-def _refuse_lost_gpu() -> None:
-    """Raise ResourceError where CUDA answers no more: after an illegal access, say, it never does in this process."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        raise ResourceError("The GPU is lost to this process; the same command goes on, in a new one.") from None
 
 
 def _say_failed(console: Console, runs: list[Todo], why: str) -> None:

@@ -157,7 +157,7 @@ def load_claims(path: Path | None = None) -> Claims:
     families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
-    if not isinstance(plans, dict):
+    if not isinstance(plans, dict) or not all(isinstance(home, str | list) for home in plans.values()):
         raise PlanError(f"{file}: plans must be a mapping of families to plans, one or a list of them.")
     if lost := [name for name in plans if name not in families]:
         raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
@@ -179,7 +179,7 @@ def load_claims(path: Path | None = None) -> Claims:
 
 def _at_home(value: Any, plans: dict[str, Any]) -> Any:
     """A claim's words, with its family's plans where it names none."""
-    if not isinstance(value, dict) or "plan" in value or "untested" in value:
+    if not isinstance(value, dict) or value.get("plan") is not None or "untested" in value:
         return value
     home = plans.get(str(value.get("family")))
     return value if home is None else {**value, "plan": home}

@@ -34,7 +34,7 @@ class Training(Strict):
     batch: Annotated[int, Field(gt=0)] = 128
     rate: Annotated[float, Field(gt=0)] = 1e-3  # Adam's TensorFlow default
     decay: Annotated[float, Field(gt=0, le=1)] = 0.96
-    decay_period: DecayPeriod = "scaled"  # scaled: ends at the rate where 300k published steps end
+    decay_period: DecayPeriod = "scaled"  # scaled: ends at the rate where the task's published steps end
     floor: Annotated[float, Field(ge=0)] = 1e-6
     precision: Literal["auto", "float32", "bf16"] = "auto"
 

@@ -52,8 +52,8 @@ class Reduction(NamedTuple):
     `experiment`: another model or another question, which judges no claim. `training`: shorter, which judges no
     published number. `budget`: as short as the budget `short` says it is, which is said beside every verdict (the
     paper gives no number of steps, the authors' code does). `digits`: fewer test images, which judges no claim whose
-    interval is of seeds alone, as it knows nothing of other test digits. `measuring`: fewer seeds or probes, which
-    widens intervals.
+    interval is of seeds alone, as it knows nothing of other test digits. `measuring`: fewer seeds, probes,
+    transforms or epochs, which widens intervals.
     """
 
     kind: Literal["experiment", "training", "budget", "digits", "measuring"]
@@ -236,7 +236,7 @@ class MultimnistTask(TaskPlan):
             words.append(Reduction("digits", f"{self.test_pairs:,} of 10,000,000 test pairs"))
         if self.segmentation_pairs < DRAWN_PAIRS:
             drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
-            words.append(Reduction("measuring", drawn))
+            words.append(Reduction("digits", drawn))
         return words
 
 

@@ -19,7 +19,7 @@ from capsbench.bench.run import bench
 from capsbench.cli.app import app
 from capsbench.cli.bench import bench_table
 from capsbench.data.batch import Batch
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
@@ -173,6 +173,9 @@ def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
             raise RuntimeError("unable to find an engine\nand more")
         return step
 
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
     monkeypatch.setattr("capsbench.bench.run.captured", no_engine)
     kept, said = [], []
     house = House.load(path)
@@ -181,6 +184,11 @@ def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
     rows = json.loads(kept[0])["rows"]
     assert {row["precision"] for row in rows if row["name"] == "capsnet-r1"} == {"float32"}
     assert "capsnet-r1, bf16: not timed, since torch says unable to find an engine" in said
+    with monkeypatch.context() as mock:  # of CUDA after an illegal access: every call fails
+        mock.setattr(torch.cuda, "is_initialized", lambda: True)
+        mock.setattr(torch.cuda, "synchronize", lost)
+        with pytest.raises(ResourceError, match="The GPU is lost to this process"):
+            bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)
     missing.append("float32")
     with pytest.raises(CapsbenchError, match="no way of training it could be timed; torch says unable to find"):
         bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)

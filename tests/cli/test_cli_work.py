@@ -167,7 +167,7 @@ def test_a_lost_gpu_ends_the_work(begun: list[str], asked: Asked, monkeypatch: p
     monkeypatch.setattr(working, "train_cells", fails)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", fails)
-    with pytest.raises(ResourceError, match="The GPU is lost to this process; the same command goes on"):
+    with pytest.raises(ResourceError, match="The GPU is lost to this process; say the same command again"):
         asked()
 
 

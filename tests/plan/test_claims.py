@@ -174,6 +174,7 @@ def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> 
             "claims.beats.plan: plan must be the name of a plan, or a list",
         ),
         ([], "plans must be a mapping"),
+        ({"one": None}, "plans must be a mapping of families to plans, one or a list of them"),
     ):
         with pytest.raises(PlanError, match=words):
             plans(said)

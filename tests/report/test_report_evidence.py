@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +114,26 @@ def test_images_in_another_order_are_found(full: Path) -> None:
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "not run"
     assert "are of other images than its neighbours'" in judgement.why
+
+
+def test_a_run_that_is_listed_twice_is_planned_once(full: Path) -> None:
+    runs = json.loads((full / "plan.json").read_text())["runs"]
+    toy.change_json(full / "plan.json", runs=[*runs, runs[0]])
+    assert one(full, claim("direction")).verdict == "reproduced"
+
+
+def test_cells_of_unequal_seeds_are_complete_with_their_own(full: Path) -> None:
+    runs = json.loads((full / "plan.json").read_text())["runs"]
+    toy.change_json(full / "plan.json", runs=[run for run in runs if run["variant"] != "cnn" or run["seed"] < 3])
+    judgement = one(full, claim("direction"))
+    assert judgement.verdict == "reproduced"
+    assert "(on 3 seeds only)" in judgement.why
+
+
+def test_no_fewer_seeds_are_named_than_are_planned(full: Path) -> None:
+    values(full, "capsnet-r3-recon", 2.0, 2.9, 2.0, 2.0, 2.0)
+    for seed in (2, 3, 4):
+        (toy.run_folder(full, "mnist", "capsnet-r3-recon", seed) / "manifest.json").unlink()
+    judgement = one(full, claim("value", expected=2.45, delta=5.0, test="student"))
+    assert (judgement.verdict, judgement.n) == ("undecided", 2)
+    assert judgement.seeds_needed == 5

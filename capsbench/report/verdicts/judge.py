@@ -235,7 +235,8 @@ def _rooms(off: float, delta: float) -> tuple[float, ...]:
 def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: float, tails: int) -> None:
     assert judgement.estimate is not None  # rules are asked where there is one
     judgement.verdict = "undecided"
-    judgement.seeds_needed = seeds_to_decide(judgement.estimate, rooms, level, tails)
+    enough = seeds_to_decide(judgement.estimate, rooms, level, tails)
+    judgement.seeds_needed = None if enough is None else max(enough, judgement.planned)
     judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
 
 
@@ -267,8 +268,7 @@ def _trained(results: Results, judgement: Judgement) -> str:
     """On how many seeds an interval stands, and what the training had less of than the paper's."""
     reduced = [found for side in judgement.sides for found in reductions(results, side)]
     shorter, named = (dict.fromkeys(f.words for f in reduced if f.kind == kind) for kind in ("training", "budget"))
-    planned = max((side.planned for side in judgement.sides), default=0)
-    words = few_seeds(judgement.n, planned) if judgement.estimate is not None else ""
+    words = few_seeds(judgement.n, judgement.planned) if judgement.estimate is not None else ""
     words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
     return words + (f", under the budget {results.plan.budget} ({', '.join(named)})" if named else "")
 

@@ -53,6 +53,11 @@ class Judgement:
         """Whether every planned run of its cells has the number."""
         return all(len(side.values) >= side.planned for side in self.sides)
 
+    @property
+    def planned(self) -> int:
+        """How many seeds `n` will be when it is complete."""
+        return self.n if self.is_complete else min(side.planned for side in self.sides)
+
     def as_json(self, results: Results, drawn: Collection[str]) -> dict[str, Any]:
         """An entry of claims.json; `drawn` are the figures that there are."""
         claim, estimate = self.claim, self.estimate

@@ -84,8 +84,13 @@ def side_of(results: Results, role: str, task: str, variant: str, condition: str
             values.append(float(value))
     unmatched = results.count("not matched", task, variant, condition) if condition else 0
     failed = results.count("failed", task, variant) + unmatched
-    planned = sum((run.task, run.variant) == (task, variant) for run in results.plan.runs) - unmatched
+    planned = len(_planned(results, task, variant)) - unmatched
     return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, planned)
+
+
+def _planned(results: Results, task: str, variant: str) -> set[int]:
+    """The seeds that the plan gives a cell, each once."""
+    return {run.seed for run in results.plan.runs if (run.task, run.variant) == (task, variant)}
 
 
 def reductions(results: Results, side: Side) -> list[Reduced]:
@@ -125,7 +130,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
             return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published number")
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
-        planned = sum((run.task, run.variant) == (side.task, side.variant) for run in plan.runs)
+        planned = len(_planned(results, side.task, side.variant))
         if side.failed >= planned > 0:
             words = f"every run of {side.task}/{side.variant} ({planned}) failed or was not matched"
             return NotRun("its runs failed or were not matched", words)
