@@ -30,7 +30,7 @@ def draw(results: Results) -> Drawing:
         curve = read_series(results, run, "curve.csv", {"epoch": float, **dict.fromkeys(metrics, float)})
         if curve is not None and len(curve):
             curve = curve.drop_duplicates("epoch", keep="last").assign(seed=run.key.seed)
-            curve[[*metrics]] = (100 * curve[[*metrics]]).clip(ENDS[0], ENDS[1])
+            curve[[*metrics]] *= 100
             curves.setdefault(run.key.variant, []).append(curve.assign(epoch=curve["epoch"] - curve["epoch"].max()))
     if max((len(curve) for found in curves.values() for curve in found), default=0) < 2:
         raise NotDrawnError(f"no finished run of task {TASK} has a curve.csv with more than one point")
@@ -51,7 +51,8 @@ def draw(results: Results) -> Drawing:
     sentences = [
         f"Condition {condition} after each of the last epochs of training on single digits.",
         "Thin lines: seeds; thick lines: their means (of a single seed, that seed).",
-        f"The axis is of log odds, so that rows near 0 and 100 % part; it ends at {ENDS[0]} and {ENDS[1]} %.",
+        "The axis is of log odds, so that rows near 0 and 100 % part; "
+        f"what lies beyond {ENDS[0]} or {ENDS[1]} is at the edge.",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
@@ -67,5 +68,5 @@ def _stretch(axes: Axes) -> None:
 
 
 def _log_odds(percent: np.ndarray) -> np.ndarray:
-    inside = np.clip(percent, 1e-6, 100 - 1e-6)  # matplotlib tries 0 and 100 too
+    inside = np.clip(percent, *ENDS)  # where it is drawn alone: means are of what was measured
     return np.log(inside / (100 - inside))
