@@ -12,6 +12,7 @@ from pathlib import Path
 from capsbench.errors import ResourceError
 
 LOCK = ".lock"  # in a results folder, and in each folder below it that one process at a time works in
+CLAIM = ".claim"  # in a run's folder, held by the `capsbench work` that has chosen it; nobody ever waits for one
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 _waits: list[str] = []  # what this process waits for at the moment
 
@@ -43,14 +44,14 @@ def writable(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def lock(folder: Path, wait: bool = False) -> int | None:
+def lock(folder: Path, wait: bool = False, name: str = LOCK) -> int | None:
     """Lock a folder and return the open handle, None if another process has it. A dead process's lock is free.
 
     What is locked is a file in it: NFS hands a file's lock on to the server, and a folder's to nobody.
     On a file system that knows no locks there is nobody to ask: the folder counts as ours.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -66,15 +67,31 @@ def lock(folder: Path, wait: bool = False) -> int | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether another process is at work in a folder at the moment. Raises ResourceError as `writable`."""
-    if not (folder / LOCK).exists():
-        return False
-    with writable(folder):
-        handle = lock(folder)
-    if handle is None:
-        return True
-    os.close(handle)
+    """Whether another process is at work in a folder, or has chosen it. Raises ResourceError as `writable`."""
+    for name in (LOCK, CLAIM):
+        if not (folder / name).exists():
+            continue
+        with writable(folder):
+            handle = lock(folder, name=name)
+        if handle is None:
+            return True
+        os.close(handle)
     return False
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Choose a folder: its lock is taken when all that the work needs is loaded. Yields whether nobody else had.
+
+    Raises ResourceError as `writable`.
+    """
+    with writable(folder):
+        handle = lock(folder, name=CLAIM)
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 @contextlib.contextmanager

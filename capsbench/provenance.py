@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench import __version__
+from capsbench.errors import ResourceError
 
 PACKAGE = Path(__file__).resolve().parent
 RECORDED = (
@@ -68,8 +70,13 @@ def _without_words(node: Any) -> Any:
     return [type(node).__name__, *([key, _without_words(value)] for key, value in sorted(kept.items()))]
 
 
+_read: dict[Path, tuple[int, int]] = {}  # the package's files whose digest is known: their time and size then
+
+
 def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
     """The digest of one source file and the capsbench modules it imports."""
+    if path.is_relative_to(PACKAGE):
+        _read[path] = _stamp(path)
     tree = ast.parse(path.read_bytes(), filename=str(path))
     imports: set[str] = set()
     for node in ast.walk(tree):
@@ -83,6 +90,12 @@ def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
     )
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    """When a file was last written, and its size."""
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
 _parsed = functools.cache(_parse)  # the package does not change while it runs; a user's file may
 
 
@@ -93,6 +106,24 @@ def _file_of(module: str) -> Path | None:
         if candidate.is_file():
             return candidate
     return None
+
+
+def import_source(roots: Iterable[str]) -> None:
+    """Import all that `roots` (modules of capsbench) import, directly or not: what runs later is what is there now.
+
+    A run takes hours, and Python reads a module when it is first asked for. A manifest names the source as it was read
+    when the process began, so a file that was edited since would be run under another's digest.
+
+    Raises:
+        ResourceError: a file was written since its digest was taken.
+    """
+    missing = sorted(_closure(roots, {})[1] - sys.modules.keys())
+    for name in missing:
+        with contextlib.suppress(ImportError):  # of a library that is not here: who needs it says so
+            importlib.import_module(name)
+    changed = [path for path, stamp in _read.items() if not path.is_file() or _stamp(path) != stamp]
+    if missing and changed:
+        raise ResourceError(f"{changed[0]} was changed after this command began; say it again.")
 
 
 # What these do to a run is in its config; they can grow without a run being trained again.
@@ -115,7 +146,13 @@ def _package_digest(roots: tuple[str, ...]) -> str:
 
 
 def _closure_digest(roots: Iterable[str], outside: Mapping[str, Path]) -> str:
+    return digest_of(_closure(roots, outside)[0])
+
+
+def _closure(roots: Iterable[str], outside: Mapping[str, Path]) -> tuple[dict[str, str], set[str]]:
+    """The digests of the files that count, by name, and the names of the package's modules among them."""
     files: dict[str, str] = {}
+    modules: set[str] = set()
     waiting = list(roots)
     for name, file in outside.items():
         files[f"outside {name}"], imports = _parse(file)
@@ -129,9 +166,10 @@ def _closure_digest(roots: Iterable[str], outside: Mapping[str, Path]) -> str:
         if name in files:
             continue
         files[name], imports = _parsed(path)
+        modules.add(module)
         parents = [module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)]  # their __init__ runs too
         waiting.extend([*imports, *parents])
-    return digest_of(files)
+    return files, modules
 
 
 # ---- machine -------------------------------------------------------------------------------------------------------
@@ -184,16 +222,17 @@ def _packed() -> dict[str, Any] | None:
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the clone (or packed commit) that capsbench runs from; both null outside one.
 
-    Results that are in the repository do not count: a report drawn anew changes them, and no number.
+    Results that are in the repository do not count: a report drawn anew changes them, and no number. A file of the
+    package that git does not know does.
     """
     commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
     tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
     if commit is None or tracked is None:
         return _packed() or {"commit": None, "dirty": None}
-    return {
-        "commit": commit,
-        "dirty": bool(_ask("git", "status", "--porcelain", "--untracked-files=no", "--", *SOURCE, folder=PACKAGE)),
-    }
+    ask = ("git", "status", "--porcelain")
+    changed = _ask(*ask, "--untracked-files=no", "--", *SOURCE, folder=PACKAGE)
+    unknown = _ask(*ask, "--untracked-files=all", "--", ".", folder=PACKAGE)
+    return {"commit": commit, "dirty": bool(changed or unknown)}
 
 
 def cores() -> int:

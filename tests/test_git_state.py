@@ -34,6 +34,13 @@ def test_a_clone_is_dirty_by_its_source(clone: Path, name: str | None, dirty: bo
     assert state == {"commit": head.stdout.strip(), "dirty": dirty}
 
 
+def test_a_file_of_the_package_that_git_does_not_know_makes_it_dirty(clone: Path) -> None:
+    (clone / "config" / "mine.yaml").write_text("a plan: its runs' manifests hold what it says")
+    assert provenance.git_state.__wrapped__()["dirty"] is False
+    (clone / "capsbench" / "mine.py").write_text("X = 1")
+    assert provenance.git_state.__wrapped__()["dirty"] is True
+
+
 def test_outside_a_repository_neither_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

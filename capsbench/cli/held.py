@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from capsbench.cli.snakemake import gpus
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.locks import waiting
 from capsbench.provenance import machine
 
@@ -31,6 +35,7 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
     from capsbench.training import device as devices
 
     _say_if_a_gpu_is_no_use(console, name)
+    _refuse_foreign_locks()
     words = f"waiting for {name or 'a GPU'}: other processes of capsbench hold what there is, or it is slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True
@@ -41,6 +46,27 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
             chosen = stack.enter_context(devices.device(name))
         said.cancel()
         yield chosen
+
+
+def _refuse_foreign_locks() -> None:
+    """Raise ResourceError where somebody else made the folder of the GPUs' locks, or may write there.
+
+    It lies where every user may write: links in it could lead to this user's files, which a lock empties.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"  # capsbench.training.device
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
+        raise ResourceError(
+            f"{folder}, where the GPUs' locks lie, is not a folder that you alone may write to; remove it, or name "
+            "another place for temporary files with TMPDIR."
+        )
+    folder.chmod(0o700)
 
 
 def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:

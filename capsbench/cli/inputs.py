@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from capsbench.errors import DataError, RoutingError
 from capsbench.plan import Cell, House
+from capsbench.plan.done import evaluation_roots, training_roots
 from capsbench.plan.routings import is_custom
-from capsbench.provenance import digest_of, digest_of_file
+from capsbench.provenance import digest_of, digest_of_file, import_source
 
 if TYPE_CHECKING:
     from torch import nn
 
     from capsbench.training.run import Setting
+
+
+def import_all(cells: Iterable[Cell]) -> None:
+    """Import what trains and evaluates `cells`, hours before some of it is asked for. Raises as `import_source`."""
+    import_source({root for cell in cells for root in (*training_roots(cell), *evaluation_roots(cell))})
 
 
 @contextlib.contextmanager

@@ -22,8 +22,9 @@ from rich.console import Console
 from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
 from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, whole_file, write_json
-from capsbench.locks import LOCK
+from capsbench.locks import is_held
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
@@ -39,7 +40,8 @@ RUN = """\
 #!/bin/sh
 # Trains and evaluates what is missing of the plans, stops after the minutes said (9), goes on when called again; what
 # else is said goes to `capsbench work`. Where OUT names a folder, each plan's results are then packed into it, whatever
-# came of the work; the exit code is the work's.
+# came of the work; the exit code is the work's, 1 where that was 0 and packing failed.
+case "$OUT" in ""|/*) ;; *) OUT="$PWD/$OUT" ;; esac
 cd "$(dirname "$0")" || exit 1
 export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
 python="${PYTHON:-python3}" minutes="${1:-9}"
@@ -48,15 +50,16 @@ python="${PYTHON:-python3}" minutes="${1:-9}"
 code=$?
 if [ -n "$OUT" ]; then
     for runs in "${CAPSBENCH_RESULTS:-results}"/*/runs; do
-        [ -d "$runs" ] || continue
+        [ -f "${runs%%/runs}/plan.json" ] || continue
         folder="${runs%%/runs}"
-        "$python" -m capsbench pack --results "$folder" --to "$OUT/${folder##*/}.tar.gz" || code=$?
+        "$python" -m capsbench pack --results "$folder" --to "$OUT/${folder##*/}.tar.gz" || [ $code -ne 0 ] || code=1
     done
 fi
 exit $code
 """
-# of results: nothing that a table or a figure needs
-LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs", ".snakemake", LOCK)
+# Of results: nothing that a table or a figure needs. Neither is what begins with a dot: locks, Snakemake's own, and
+# what a process that was killed had not finished writing.
+LEFT_OUT = ("weights.safetensors", "scores.npz", "checkpoint", "logs")
 
 
 def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path | None) -> None:
@@ -119,14 +122,20 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     """Write a results folder but for weights, scores and checkpoints as one archive; it unpacks to that folder's name.
 
     A run that is trained and not evaluated is left out: it would count as done, and no weights be there to evaluate.
-    Raises CapsbenchError: the folder holds no results.
+    So is one that a process is at work on. Raises CapsbenchError: the folder holds no results.
     """
     if not (results / "plan.json").is_file():
         raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
 
-    waiting = {path.parent for path in results.glob("runs/*/*/*/manifest.json") if not _is_over(path)}
-    for run in sorted(waiting):
-        console.print(f"{run} is left out: it is not evaluated yet, and its weights stay here.", markup=False)
+    house = _house_of(results)
+    waiting = {}
+    for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):
+        if is_held(manifest.parent):
+            waiting[manifest.parent] = "a process is at work on it."
+        elif not _is_over(manifest, house):
+            waiting[manifest.parent] = "it is not evaluated yet, and its weights stay here."
+    for run, why in waiting.items():
+        console.print(f"{run} is left out: {why}", markup=False)
     name = archived_name(results)
 
     # Listed before the archive is begun, which may lie in the folder itself; nor is an earlier one of its name packed.
@@ -136,7 +145,11 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
         for path in kept:
             out.add(path, Path(name) / path.relative_to(results), recursive=False)
 
-    console.print(f"{to}: {_write(fill, to):.1f} MB", markup=False)
+    try:
+        size = _write(fill, to)
+    except FileNotFoundError as error:
+        raise ResourceError(f"{error.filename} went away while it was packed; say this again.") from None
+    console.print(f"{to}: {size:.1f} MB", markup=False)
 
 
 def archived_name(results: Path) -> str:
@@ -152,16 +165,33 @@ def _kept(folder: Path, waiting: Collection[Path]) -> Iterator[Path]:
         folders[:] = sorted(
             name
             for name in folders
-            if name not in LEFT_OUT
+            if _travels(name)
             and here / name not in waiting
             # a link to where the way came from: it would go round
             and not ((here / name).is_symlink() and any(p.is_relative_to((here / name).resolve()) for p in inside))
         )
-        yield from (here / name for name in sorted(files) if name not in LEFT_OUT and (here / name).is_file())
+        yield from (here / name for name in sorted(files) if _travels(name) and (here / name).is_file())
 
 
-def _is_over(manifest: Path) -> bool:
-    """Whether nothing is left to do of the run that has this file: it is evaluated, or failed."""
+def _travels(name: str) -> bool:
+    return name not in LEFT_OUT and not name.startswith(".")
+
+
+def _house_of(results: Path) -> House | None:
+    """The plan that made a results folder, where it is still there: it says what an evaluation consists of."""
+    try:
+        plan = read_json(results / "plan.json")
+        return House.load(Path(plan["file"]), plan["dataset"]["name"])
+    except (CapsbenchError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_over(manifest: Path, house: House | None) -> bool:
+    """Whether nothing is left to do of the run that has this file: it is evaluated, or failed.
+
+    Where its weights are here and its plan knows it, by the rule that `capsbench evaluate` has; else its metrics are to
+    be of these weights and of one evaluation.
+    """
     try:
         said = read_json(manifest)
         status, weights = said["status"], said["weights"]
@@ -169,11 +199,17 @@ def _is_over(manifest: Path) -> bool:
         return True  # a broken manifest counts as done nowhere: that run is made again
     if status != "done":
         return True
+    place = manifest.parent
+    rows = house.cells if house is not None else ()
+    cell = next((row for row in rows if (row.task, row.folder_name) == (place.parts[-3], place.parts[-2])), None)
+    if cell is not None and (place / "weights.safetensors").is_file():
+        return is_evaluated(place, cell, evaluation_digest(cell, said))
     try:
-        scored = {read_json(path)["weights"] for path in manifest.parent.glob("*/metrics.json")}
+        found = [read_json(path) for path in place.glob("*/metrics.json")]
+        scored = {(metrics["weights"], metrics["digest"]) for metrics in found}
     except (ValueError, KeyError, TypeError):
         return False
-    return scored == {weights}  # metrics of an earlier training are none of this one's
+    return len(scored) == 1 and weights in scored.pop()  # metrics of an earlier training are none of this one's
 
 
 def missing_packages(have: Iterable[str]) -> list[str]:

@@ -119,7 +119,7 @@ def _try_outside(house: House, data: str) -> None:
             cell
             for cell in house.cells
             if is_custom(getattr(cell.spec, "routing", ""))
-            and (cell.waits or any(finished(house, cell, seed, data) is None for seed in cell.seeds))
+            and any(finished(house, cell, seed, data) is None for seed in cell.seeds)
         ],
     )
 

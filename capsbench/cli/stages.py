@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from capsbench.cli.again import say_what_is_made_again
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import check_inputs, check_weights, in_words_of_the_plan, try_routings
+from capsbench.cli.inputs import check_inputs, check_weights, import_all, in_words_of_the_plan, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError, ResourceError, counted
+from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.locks import sole, writable
@@ -71,6 +72,7 @@ def train_cells(
                 trained.append((cell, seed, manifest))
                 unwritten = ", so no TensorBoard events were written" if tensorboard else ""
                 console.print(f"{cell.label} seed {seed}: {manifest['status']} already{unwritten}")
+    say_what_is_made_again(console, house, waiting, dataset["digest"])
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
@@ -103,6 +105,7 @@ def _train(
     from capsbench.training import device as devices
     from capsbench.training.run import Setting
 
+    import_all([cell for cell, _ in waiting])
     devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
     with held_device(console, device) as chosen:
@@ -220,7 +223,7 @@ def evaluate_cells(
     trained, untrained = [], []
     for cell in cells:
         for seed in cell.seeds:
-            manifest = None if cell.waits else finished(house, cell, seed, dataset["digest"])
+            manifest = finished(house, cell, seed, dataset["digest"])
             if manifest is None:
                 untrained.append((cell, seed))
             else:
@@ -284,6 +287,7 @@ def _evaluate(
     from capsbench.evaluation.run import evaluate_run
 
     remedy = "free the device, or evaluate on another one with --device; what is trained is kept"
+    unfit: list[str] = []
     for cell, seed, manifest, digest in todo:
         where = f"{cell.label} seed {seed}: evaluation on {device}"
         folder = house.run_folder(cell, seed)
@@ -291,8 +295,16 @@ def _evaluate(
             if is_evaluated(folder, cell, digest):  # by the process that this one waited for
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue
-            check_weights(folder, manifest)
-            conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
+            try:
+                check_weights(folder, manifest)
+                conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
+            except DataError as error:  # of this run's files: the others have theirs
+                unfit.append(str(error))
+                continue
             forget(folder)
         for condition in conditions:
             console.print(f"{cell.label} seed {seed}, {condition.summary()}")
+    for said in unfit[1:]:
+        console.print(said, style="bold red", markup=False)
+    if unfit:
+        raise DataError(unfit[0])

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import try_routings
+from capsbench.cli.inputs import import_all, try_routings
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -69,6 +69,7 @@ def _tune(
     from capsbench.training.run import Setting, choose_precision
     from capsbench.training.tune import judge, judged
 
+    import_all(waiting)
     devices.set_up(threads)
     with held_device(console, device) as chosen:
         digits = load_digits(source, chosen)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +14,7 @@ from rich.console import Console
 from capsbench.cli import DISK
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.deadline import Deadline
-from capsbench.cli.inputs import try_routings
+from capsbench.cli.inputs import import_all, try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
@@ -20,7 +22,7 @@ from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted, refuse_lost_gpu
 from capsbench.files import write_json
-from capsbench.locks import is_held, writable
+from capsbench.locks import claimed, is_held, writable
 from capsbench.pipeline import dataset_record, described, finished, is_over, open_house
 from capsbench.plan import Cell, House
 
@@ -56,7 +58,7 @@ def work(
     """Train and evaluate what is missing of plans, in their order; returns what is left when time is up.
 
     A run that fails is named and passed over: it must not keep those after it from being done. A run that another
-    process is at work on is left to it while there are others.
+    process is at work on, or has chosen, is left to it while there are others.
 
     Args:
         minutes: until this command stops. lent: minutes until the machine is given back with all that is on it. A run
@@ -73,6 +75,7 @@ def work(
     console.print(f"{counted(len(left), 'run')} to do")
     for house in {id(run.house): run.house for run in left}.values():
         try_routings(house, [run.cell for run in left if run.house is house])
+    import_all([run.cell for run in left])
     while left and not deadline.over:
         run = next((run for run in left if not is_held(_place(run))), left[0])
         known = expected_seconds(run.house, run.source, run.cell, run.seed) if lent is not None else None
@@ -82,9 +85,10 @@ def work(
             passed_over += 1
             continue
         its = _with_it(run, left)
+        all_taken = is_held(_place(run))  # others are at work on every run that is left: this waits for one of them
         try:
-            with deadline.saving():
-                still = _make(console, its, deadline, device, threads)
+            with deadline.saving(), nullcontext(True) if all_taken else _claimed(its) as is_ours:
+                still = _make(console, its, deadline, device, threads) if is_ours else its
         except Exception as error:
             if isinstance(error, ResourceError) and deadline.over:
                 console.print(str(error), markup=False)
@@ -98,6 +102,14 @@ def work(
         left = [one for one in left if one not in its]
         left[place:place] = still
     return Undone(len(left) + passed_over, failed)
+
+
+@contextmanager
+def _claimed(runs: list[Todo]) -> Iterator[bool]:
+    """Within: no other `capsbench work` chooses one of `runs`. Yields False where one was faster."""
+    with ExitStack() as claims:
+        ours = [claims.enter_context(claimed(_place(run))) for run in runs]
+        yield all(ours)
 
 
 def _make(console: Console, its: list[Todo], deadline: Deadline, device: str | None, threads: int) -> list[Todo]:

@@ -68,17 +68,21 @@ def _store(path: Path, arrays: Arrays) -> None:
 
 
 def _stored(place: Path) -> tuple[list[Arrays], int]:
-    """The parts in order, and where the last one ends; one that cannot be read is removed, with those after it."""
+    """The parts in order, and where the last one ends; one that cannot be read, or does not begin where the one before
+    it ends, is removed with those after it, the last one first."""
     parts: list[Arrays] = []
     done = 0
     paths = sorted(place.glob("*.npz"))
     for number, path in enumerate(paths):
         try:
             with np.load(path, allow_pickle=False) as stored:
-                parts.append(dict(stored))
-        except (OSError, ValueError, zipfile.BadZipFile):
-            for later in paths[number:]:
+                part = dict(stored)
+            if max(map(len, part.values())) != int(path.stem) - done:  # some arrays are of the first examples alone
+                raise ValueError(f"{path} does not go on after {done}")
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile):
+            for later in reversed(paths[number:]):
                 later.unlink()
             break
+        parts.append(part)
         done = int(path.stem)
     return parts, done

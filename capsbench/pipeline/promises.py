@@ -9,6 +9,8 @@ runs the job, and the job asks the manifests and does what is missing. Modificat
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +59,30 @@ class Pipeline:
         pipeline = cls(*(open_house_without_torch(path) if main else open_house(path, download=False)))
         if main:
             with writable(pipeline.house.folder):
-                pipeline.bring_up_to_date()
+                pipeline.bring_up_to_date_unless_at_work()
         return pipeline
 
     def specs(self, cell: Cell) -> Path:
         """The folder of a cell's spec files."""
         return self.house.folder / "cells" / cell.task / cell.folder_name
+
+    def bring_up_to_date_unless_at_work(self) -> None:
+        """`bring_up_to_date`, but where a Snakemake is at work: it must find the promises of its jobs at its end.
+
+        A dry run shows what its files say then; what would work there is refused by `begin`.
+        """
+        try:
+            ours = lock(self.house.folder)
+        except OSError:  # results that may only be looked at: nobody works there
+            self.bring_up_to_date()
+            return
+        if ours is None:
+            print(f"Another Snakemake is at work on {self.house.folder}: nothing is written there.", file=sys.stderr)
+            return
+        try:
+            self.bring_up_to_date()
+        finally:
+            os.close(ours)
 
     def bring_up_to_date(self) -> None:
         """Write the spec files that say something else than before; remove the promises that are not kept."""
@@ -87,9 +107,7 @@ class Pipeline:
             _write_if_changed(specs / "evaluate-spec.json", evaluation)
             if cell.tuned is not None:
                 self._bring_tuning_up_to_date(cell, data["digest"])
-            manifests = {
-                seed: None if cell.waits else finished(self.house, cell, seed, data["digest"]) for seed in cell.seeds
-            }
+            manifests = {seed: finished(self.house, cell, seed, data["digest"]) for seed in cell.seeds}
             if None in manifests.values():
                 (specs / "trained.json").unlink(missing_ok=True)
             if not all(m and is_over(self.house, cell, seed, m) for seed, m in manifests.items()):

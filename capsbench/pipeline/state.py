@@ -16,7 +16,12 @@ from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_dige
 
 
 def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] | None:
-    """The manifest of a run that is done with this plan, source and data (its digest); None where it is not."""
+    """The manifest of a run that is done with this plan, source and data (its digest); None where it is not.
+
+    Of a row that waits for tuning no run is: its config is not known yet.
+    """
+    if cell.waits:
+        return None
     digest = run_digests(house, cell, seed, data, measured_on(house, cell))["run"]
     return is_done(house.run_folder(cell, seed), digest)
 

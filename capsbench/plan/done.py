@@ -27,22 +27,33 @@ def training_source(house: House, cell: Cell) -> str:
 
     Of a routing outside the package it covers the user's files too. Raises PlanError where one of them is not Python.
     """
+    roots, routing = training_roots(cell), getattr(cell.spec, "routing", None)
+    if routing is None or not is_custom(routing):
+        return source_digest(roots)
+    # Once a house: a process imports the user's file once, and what it trains later it trains with that.
+    known = house.custom_sources
+    if (key := (*roots, routing)) not in known:
+        known[key] = source_digest(roots, custom_files(routing, house.path.parent))
+    return known[key]
+
+
+def training_roots(cell: Cell) -> list[str]:
+    """The modules of capsbench from which everything that trains a cell is imported."""
     roots = ["capsbench.training.together", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
     routing = getattr(cell.spec, "routing", None)
-    if routing is None:
-        return source_digest(roots)
-    if is_custom(routing):
-        # Once a house: a process imports the user's file once, and what it trains later it trains with that.
-        known = house.custom_sources
-        if (key := (*roots, routing)) not in known:
-            known[key] = source_digest(roots, custom_files(routing, house.path.parent))
-        return known[key]
-    return source_digest([*roots, f"capsbench.routing.{routing.replace('-', '_')}"])
+    if routing is None or is_custom(routing):
+        return roots
+    return [*roots, f"capsbench.routing.{routing.replace('-', '_')}"]
 
 
 def evaluation_source(cell: Cell) -> str:
     """Digest of the source that decides a run's predictions and metrics, given its weights."""
-    return source_digest([f"capsbench.evaluation.{cell.task}"])
+    return source_digest(evaluation_roots(cell))
+
+
+def evaluation_roots(cell: Cell) -> list[str]:
+    """The modules from which everything that evaluates a cell is imported."""
+    return [f"capsbench.evaluation.{cell.task}"]
 
 
 def cost_keys(house: House) -> list[tuple[Cell, str]]:

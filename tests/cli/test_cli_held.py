@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import torch
 from rich.console import Console
 
 from capsbench.cli import held
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.provenance import _gpu, machine
 from capsbench.training import device as devices
 
@@ -56,6 +58,28 @@ def _mock_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("CUDA_VISIBLE_DEVICES", "CAPSBENCH_DEVICE", *devices.BATCH_JOBS):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_gpus_locks_in_a_folder_that_others_may_write_to_are_refused(
+    console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    folder, taken = tmp_path / f"capsbench-gpus-{os.getuid()}", "is not a folder that you alone may write to"
+    monkeypatch.setattr(devices, "device", lambda name: contextlib.nullcontext(torch.device("cpu")))
+    for umask in (0o000, 0o022):
+        before = os.umask(umask)
+        with held.held_device(console, None):
+            assert folder.stat().st_mode & 0o777 == 0o700
+        os.umask(before)
+    folder.chmod(0o777)
+    with pytest.raises(ResourceError, match=taken), held.held_device(console, None):
+        pass
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ResourceError, match=taken), held.held_device(console, None):
+        pass
 
 
 @pytest.mark.usefixtures("_mock_gpu")

@@ -129,6 +129,7 @@ def test_weights_of_another_training_than_the_manifest_s_give_no_figure(place) -
         assert words in said.err
         assert "Traceback" not in said.text
     assert not (cell / "seed-0/test/metrics.json").exists()
+    assert (cell / "seed-1/test/metrics.json").exists()  # one run's file keeps no other from its figure
     assert not (place.folder / "small.safetensors").exists()
 
 

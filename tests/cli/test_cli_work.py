@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from capsbench.data.source import DataSource
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
-from capsbench.locks import sole
+from capsbench.locks import claimed, is_held, sole
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
@@ -213,9 +214,31 @@ def test_a_run_that_another_process_holds_is_left_to_it_while_there_are_others(
     assert begun == [f"{plan} mnist/cnn {seed}" for plan, seed in ("a1", "a2", "b0", "b1", "b2", "a0")]
 
 
-def test_waiting_for_another_process_ends_when_time_is_up(
-    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
+def test_what_is_worked_on_is_claimed_and_of_two_that_choose_at_once_one_chooses_again(
+    begun: list[str], asked: Asked, plans: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    house, _ = open_house(plans[0])
+    folder = house.run_folder(house.cell("mnist", "cnn"), 0)
+    train, held, other = working.train_cells, [], ExitStack()
+
+    def claims(*arguments: Any) -> None:
+        held.append(is_held(arguments[1].run_folder(cell := arguments[3][0], cell.seeds[0])))
+        train(*arguments)
+
+    def late(place: Path) -> Any:
+        if not held and place == folder:  # between the question whether it is free and the answer
+            other.enter_context(claimed(folder))
+        return claimed(place)
+
+    monkeypatch.setattr(working, "train_cells", claims)
+    monkeypatch.setattr(working, "claimed", late)
+    with other:
+        asked(tasks=("mnist",), variants=("cnn",))
+    order = [f"{plan} mnist/cnn {seed}" for plan, seed in ("a1", "a2", "b0", "b1", "b2", "a0")]
+    assert (begun, held, is_held(folder)) == (order, [True] * 6, False)
+
+
+def test_a_wait_for_another_process_ends_in_time(begun: list[str], plans: list[Path], monkeypatch) -> None:
     def waits(console: Console, house: House, source: DataSource, cells: list[Cell], *_: Any) -> None:
         with sole(house.run_folder(cells[0], 0), console.print):
             raise AssertionError("another process has it")

@@ -261,6 +261,21 @@ def test_a_kill_costs_what_came_after_the_last_part_and_a_broken_part_is_made_ag
     assert last.shown == 80 - 16
 
 
+def test_parts_with_a_gap_are_not_joined(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(scoring.BATCH, "cpu", 16)
+    monkeypatch.setenv("CAPSBENCH_CHECKPOINT_SECONDS", "0")
+    (tmp_path / "a").mkdir()
+    whole = of(Counting(), tmp_path / "a")
+    with pytest.raises(ResourceError):
+        of(Counting(patience=3), tmp_path)
+    parts = sorted((tmp_path / "checkpoint").rglob("*.npz"))
+    assert len(parts) == 3
+    parts[1].unlink()
+    last = Counting()
+    same(of(last, tmp_path), whole)
+    assert last.shown == 80 - 16
+
+
 def test_what_another_evaluation_left_is_not_gone_on_from(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(scoring.BATCH, "cpu", 16)
     with pytest.raises(ResourceError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,29 @@ EVALUATES = {
     "multimnist": {"evaluation/multimnist.py", "evaluation/segmentation.py", "training/exact_set.py"},
     "two_digit": {"evaluation/two_digit.py", "training/scoring.py", "data/pairing.py"},
 }
+
+
+def test_source_is_imported_at_once_and_what_was_edited_since_is_refused() -> None:
+    """In a process of its own, whose modules nobody else has."""
+    code = """
+import os, sys
+from capsbench import provenance
+from capsbench.errors import ResourceError
+roots = ["capsbench.evaluation.two_digit"]
+before = provenance.source_digest(roots)
+assert "capsbench.evaluation.two_digit" not in sys.modules
+file, = (path for path in provenance._read if path.name == "pairing.py")
+stamp, provenance._read[file] = provenance._read[file], (0, 0)  # as if it were written after its digest was taken
+try:
+    provenance.import_source(roots)
+except ResourceError as error:
+    print(error)
+assert "capsbench.data.pairing" in sys.modules
+provenance.import_source(roots)  # all of it is imported: an edit changes nothing any more
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == f"{PACKAGE / 'data' / 'pairing.py'} was changed after this command began; say it again.\n"
 
 
 @pytest.fixture

@@ -43,6 +43,24 @@ def test_two_cannot_work_on_the_same_results(done) -> None:
     assert not (done.results / "report.html").exists()
 
 
+def test_a_dry_run_beside_a_snakemake_at_work_takes_none_of_its_promises(done) -> None:
+    for path in done.results.glob("runs/mnist/*/seed-0/manifest.json"):
+        path.unlink()
+    cells = done.results / "cells"
+    promises = {path: path.read_bytes() for path in cells.rglob("*") if path.is_file()}
+    handle = os.open(done.results / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        said = done.capsbench("run", "tiny.yaml", "-n")
+    finally:
+        os.close(handle)
+    assert said.code == 0, said.text
+    assert "nothing is written there" in said.text
+    assert {path: path.read_bytes() for path in cells.rglob("*") if path.is_file()} == promises
+    assert done.capsbench("run", "tiny.yaml", "-n").code == 0
+    assert not (cells / "mnist" / "cnn" / "trained.json").exists()
+
+
 @pytest.mark.slow
 def test_a_job_that_fails_names_its_log_and_stops_no_other(done) -> None:
     shutil.rmtree(done.results / "runs/mnist/cnn")

@@ -19,7 +19,9 @@ from tools import mnist_folder
 from capsbench.cli import pack as packing
 from capsbench.cli.pack import archived_name, missing_packages, pack_results
 from capsbench.data.source import DataSource
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.files import write_json
+from capsbench.locks import sole
 from capsbench.training.checkpoint import read_tensors, write_tensors
 
 RUN = "runs/mnist/capsnet-r3-recon/seed-0"
@@ -227,27 +229,49 @@ def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path
 
 def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
     results = tmp_path / "results" / "paper"
-    runs = [("evaluated", "done"), ("waiting", "done"), ("retrained", "done"), ("failing", "failed"), ("broken", None)]
+    runs = [("evaluated", "done"), ("waiting", "done"), ("retrained", "done"), ("torn", "done"), ("held", "done")]
+    runs += [("failing", "failed"), ("broken", None)]
     for name, status in runs:
         folder = results / "runs" / "mnist" / name / "seed-0"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text(json.dumps({"status": status, "weights": "a"}) if status else "{")
         (folder / "weights.safetensors").touch()
-    for name, weights in (("evaluated", "a"), ("retrained", "of an earlier training")):
-        (results / "runs/mnist" / name / "seed-0/test").mkdir()
-        (results / "runs/mnist" / name / "seed-0/test/metrics.json").write_text(json.dumps({"weights": weights}))
+    for name, weights in (("evaluated", "a"), ("retrained", "of an earlier training"), ("torn", "a"), ("held", "a")):
+        for condition in ("test", "routing"):
+            metrics = {"weights": weights, "digest": condition if name == "torn" else "one"}
+            write_json(results / "runs/mnist" / name / "seed-0" / condition / "metrics.json", metrics)
     (results / "plan.json").touch()
+    (results / "runs/mnist/evaluated/seed-0/test/.predictions.npz.ab12").write_text("a process was killed")
     console = Console(record=True, width=300)
-    pack_results(console, results, tmp_path / "back.tar.gz")
+    with sole(results / "runs/mnist/held/seed-0", print):
+        pack_results(console, results, tmp_path / "back.tar.gz")
     said = console.export_text()
-    for name in ("waiting", "retrained"):
+    assert "mnist/held/seed-0 is left out: a process is at work on it." in said
+    for name in ("waiting", "retrained", "torn"):
         assert f"mnist/{name}/seed-0 is left out: it is not evaluated yet, and its weights stay here." in said
     with tarfile.open(tmp_path / "back.tar.gz") as stored:
         manifests = [name for name in stored.getnames() if name.endswith("manifest.json")]
-        assert not [name for name in stored.getnames() if name.endswith(".safetensors")]
+        assert not [name for name in stored.getnames() if name.endswith(".safetensors") or "/." in name]
     assert sorted(manifests) == [
         f"paper/runs/mnist/{n}/seed-0/manifest.json" for n in ("broken", "evaluated", "failing")
     ]
+
+
+def test_a_run_without_one_of_its_plan_s_conditions_stays_where_its_weights_are(done, tmp_path: Path) -> None:
+    shutil.rmtree(done.results / RUN / "routing")
+    said = done.capsbench("pack", "--results", done.results, "--to", tmp_path / "back.tar.gz")
+    assert said.code == 0, said.text
+    assert f"{RUN} is left out: it is not evaluated yet, and its weights stay here." in said.out
+    (done.results / RUN / "weights.safetensors").unlink()  # then leaving it out would bring nothing
+    assert "is left out" not in done.capsbench("pack", "--results", done.results, "--to", tmp_path / "back.tar.gz").out
+
+
+def test_what_goes_away_while_it_is_packed_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "plan.json").touch()
+    monkeypatch.setattr(packing, "_kept", lambda *_: iter([tmp_path / "gone"]))
+    with pytest.raises(ResourceError, match="gone went away while it was packed; say this again"):
+        pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
+    assert not (tmp_path / "back.tar.gz").exists()
 
 
 def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_path: Path) -> None:

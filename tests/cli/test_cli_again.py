@@ -1,0 +1,59 @@
+"""What is said of finished runs that training is about to replace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from capsbench.cli.again import say_what_is_made_again
+from capsbench.files import write_json
+from capsbench.plan import House
+from capsbench.plan.done import run_digests
+
+PLAN = """
+budget: reduced
+seeds: [0, 1, 2, 3, 4, 5]
+training: {steps: 1}
+tasks:
+  mnist: {variants: [cnn]}
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    return replace(House.load(tmp_path / "plan.yaml"), root=tmp_path / "results")
+
+
+def test_finished_runs_that_are_replaced_are_named_with_what_changed(house: House) -> None:
+    cell = house.cells[0]
+    now = run_digests(house, cell, 0, "data")
+    stored = {
+        0: {"status": "done", "digests": {**run_digests(house, cell, 0, "data"), "training_source": "another"}},
+        1: {"status": "failed", "digests": {**now, "data": "another"}},  # nothing to lose
+        2: {"status": "done"},  # no manifest of ours
+        3: {"status": "done", "digests": {"training_source": "another", "config": "c", "data": "data"}},
+        4: {"status": "done", "digests": run_digests(house, cell, 4, "data")},  # as it is wanted, but not whole
+    }
+    for seed, manifest in stored.items():
+        write_json(house.run_folder(cell, seed) / "manifest.json", manifest)
+    console = Console(record=True, width=300)
+    say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds], "data")
+    assert console.export_text().splitlines() == [
+        "made again, as the training source changed: mnist/cnn seed 0",
+        "made again, as the config and training source changed: mnist/cnn seed 3",
+    ]
+
+
+def test_of_many_some_are_named(house: House) -> None:
+    cell = house.cells[0]
+    for seed in cell.seeds:
+        digests = {**run_digests(house, cell, seed, "data"), "data": "another"}
+        write_json(house.run_folder(cell, seed) / "manifest.json", {"status": "done", "digests": digests})
+    console = Console(record=True, width=300)
+    say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds], "data")
+    said = "made again, as the data changed: mnist/cnn seed 0, mnist/cnn seed 1, mnist/cnn seed 2 and 3 more"
+    assert console.export_text().strip() == said
