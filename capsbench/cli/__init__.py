@@ -12,7 +12,7 @@ from capsbench.errors import CapsbenchError, ResourceError
 
 # What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake, with its traceback.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
-DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 

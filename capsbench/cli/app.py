@@ -13,7 +13,7 @@ from capsbench import __version__
 from capsbench.cli.chosen import chosen, rows_of
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
-from capsbench.cli.options import Device, Done, PlanPath, Seed, Task, Threads, Variant
+from capsbench.cli.options import Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
 from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House, config_folder, load_variants
@@ -217,7 +217,7 @@ def export(
 def run(
     context: typer.Context,
     path: PlanPath,
-    cores: Annotated[str, typer.Option(help="Cores for Snakemake, a number or `all`.")] = "all",
+    cores: Cores = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only list the jobs that would run.")] = False,
 ) -> None:
     """Run a whole plan through Snakemake and print its tables; further options go to Snakemake.

@@ -65,7 +65,15 @@ def _examine_data(console: Console) -> list[str]:
 
 def _examine_disk(console: Console) -> list[str]:
     root = results_root().absolute()
+    try:
+        root.stat()
+    except FileNotFoundError:
+        pass  # it is made when it is needed
+    except OSError as error:
+        return [f"{root} cannot be a folder ({error.strerror}); name another with CAPSBENCH_RESULTS."]
     existing = next(path for path in (root, *root.parents) if path.exists())
+    if not existing.is_dir():
+        return [f"{existing} is no folder; name another with CAPSBENCH_RESULTS."]
     free = shutil.disk_usage(existing).free / 2**30
     console.print(f"{'results':16} {root} ({free:.0f} GB free)")
     problems = []

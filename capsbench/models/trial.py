@@ -25,7 +25,7 @@ def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
         model = build_model(spec, image_size, folder)
     except CapsbenchError:
         raise
-    except Exception as error:  # a module's constructor may do anything
+    except (Exception, SystemExit) as error:  # a module's constructor may do anything
         raise RoutingError(f"routing {spec.routing!r}: {_what(error, folder)}") from error  # type: ignore[attr-defined]
     try_routing(model, image_size, folder)
     return model
@@ -54,7 +54,7 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
         ]
     except CapsbenchError:
         raise
-    except Exception as error:  # whatever the user's code does
+    except (Exception, SystemExit) as error:  # whatever the user's code does
         raise RoutingError(f"{_names(layers)}: {_what(error, folder)}") from error
     for gradient in gradients:
         if gradient is None:
@@ -80,7 +80,7 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
                 output = channels_last(trial)(images, iterations=number, trace=number == numbers[-1])
     except CapsbenchError:
         raise
-    except Exception as error:  # whatever the user's code does
+    except (Exception, SystemExit) as error:  # whatever the user's code does
         why = (
             f"at {passes}, which its evaluation asks for (`routing_images: 0` leaves that out), {_what(error, folder)}"
         )
@@ -99,7 +99,7 @@ def _names(layers: list[CapsuleLayer]) -> str:
     return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in layers}))
 
 
-def _what(error: Exception, folder: Path) -> str:
+def _what(error: BaseException, folder: Path) -> str:
     """The error in one sentence, with the last line in the user's folder that it came through."""
     words = " ".join(str(error).split())
     said = f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".")

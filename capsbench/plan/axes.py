@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsbench.errors import PlanError, nearest
-from capsbench.plan.tasks import Axis, TaskPlan
+from capsbench.plan.tasks import CLASSES, Axis, TaskPlan
 from capsbench.plan.variants import Spec, checked
 
 if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House
-
-CLASSES = 10
 
 
 class Row(NamedTuple):

@@ -28,7 +28,10 @@ def reduced(house: House, cell: Cell) -> list[Reduction]:
             if training.epochs
             else f"{training.steps:,} steps"
         )
-        paper = f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" else ""
+        steps = cell.steps(house.epoch_images(cell.options))
+        paper = (
+            f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" and steps < PUBLISHED_STEPS else ""
+        )
         found.append(Reduction("training", f"{length}{paper}"))
     else:
         found += _of_the_budget(house, cell)

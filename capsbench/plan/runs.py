@@ -16,7 +16,7 @@ from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
 from capsbench.plan.schema import Plan, Training
-from capsbench.plan.tasks import TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
+from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
@@ -186,6 +186,8 @@ class House:
     @staticmethod
     def training_digits(task: TaskPlan) -> int:
         """How many digits a task trains on where no axis takes fewer."""
+        if task.train_per_class is not None:
+            return CLASSES * task.train_per_class
         own: int = getattr(task, "held_out", 0)
         return task.train_images or TRAINING_IMAGES - own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -190,6 +190,12 @@ class Value(ResultsFile):
 
     value: FiniteFloat | None
     unit: str
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if self.unit == "%" and self.value is not None and abs(self.value) > 100 + 1e-9:
+            raise ValueError(f"{self.value:g} % is more than all of it")
+        return self
 
 
 class Metrics(ResultsFile):

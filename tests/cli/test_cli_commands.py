@@ -264,3 +264,21 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyP
     assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.output
     assert "has 1.0 GB free; the paper's plan wants " in said.output
     assert "Nothing is wrong." not in said.output
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("name", ["file", "file/below", "loop", 300 * "x"])
+def test_doctor_says_where_results_cannot_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path / name))
+    said = CliRunner().invoke(app, ["doctor"])
+    assert said.exit_code == 1, said.output
+    assert "name another with CAPSBENCH_RESULTS." in " ".join(said.output.split())
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "two"])
+def test_snakemake_is_not_asked_to_run_on_no_core(cores: str) -> None:
+    said = CliRunner().invoke(app, ["run", "config/quick.yaml", "--cores", cores])
+    assert said.exit_code == 2
+    assert "is neither a number from 1 on nor `all`" in " ".join(said.output.replace("│", " ").split())

@@ -147,6 +147,24 @@ def test_what_the_evaluation_will_ask_of_a_routing_is_tried_before_it_trains(
     try_routings(house, house.cells)  # then nobody will ask for it
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (LOOP, f"raise SystemExit(0)\n    {LOOP}", 19),
+        ("import torch\n", "import torch\n\nraise SystemExit(0)\n", 5),
+    ],
+)
+def test_a_routing_that_ends_the_process_is_a_mistake_like_any_other(
+    example: Path, old: str, new: str, line: int
+) -> None:
+    """Python's own exit would end the command too, with exit code 0 and not a word."""
+    file = example / "my_routing.py"
+    file.write_text(file.read_text().replace(old, new))
+    house = House.load(example / "custom-routing.yaml", "uci-digits")
+    with pytest.raises(RoutingError, match=f"my_routing.py, line {line}: it raised SystemExit: 0."):
+        try_routings(house, house.cells)
+
+
 def test_passes_are_not_counted_of_a_routing_that_takes_none(example: Path) -> None:
     file = example / "my_routing.py"
     file.write_text(

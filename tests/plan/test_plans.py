@@ -144,6 +144,11 @@ def test_a_task_that_cuts_its_budget_judges_no_published_value(tmp_path: Path, h
     assert said.startswith(words)
 
 
+def test_an_epoch_of_few_digits_a_class_is_short(plan) -> None:
+    cell = House.load(path := plan(("test_images: 100", "train_per_class: 32"))).cells[0]
+    assert cell.steps(House.load(path).epoch_images(cell.options)) == 2 * 320 / 64
+
+
 MISTAKES = [
     (("batch: 64", "batchs: 64"), "unknown key 'batchs' in training; did you mean 'batch'?"),
     (("budget: reduced", "budget: shrt"), "budget is 'shrt'; did you mean 'short'?"),
@@ -152,6 +157,12 @@ MISTAKES = [
     (("seeds: [0, 1]", "seeds: [0, -1]"), "seeds.1 is -1"),
     (("seeds: [0, 1]", "seeds: [0, 0]"), "name one seed twice"),
     (("test_images: 100", "seeds: [3, 3]"), "seeds [3, 3] name one seed twice"),
+    (("test_images: 100", "test_images: 10_001"), "test_images is 10,001, and there are 10,000 test digits"),
+    (
+        ("test_images: 100", "train_per_class: 6_001"),
+        "6,001 training digits a class are asked for, and there are 6,000",
+    ),
+    (("test_images: 100", "train_images: 90\n    axes: {per_class: [10]}"), "and train_images: 90 has 9 at the most"),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
     (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),

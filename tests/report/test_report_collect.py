@@ -73,6 +73,7 @@ def test_a_truncated_file_is_named(folder: Path, name: str) -> None:
         {"error": {"value": "1.5", "unit": "%"}, "correct": 3},
         {"error": {"value": float("nan"), "unit": "%"}},
         {"error": {"value": float("inf"), "unit": "%"}},
+        {"error": {"value": 250.0, "unit": "%"}},
         ["error"],
     ],
 )
