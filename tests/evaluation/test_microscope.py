@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stand_ins import coded_digits, spec_of, trained
-from torch import Tensor
+from stand_ins import Reader, coded_digits, spec_of, trained
+from torch import Tensor, nn
 
 from capsbench.data.digits import Digits
 from capsbench.evaluation import mnist
@@ -17,8 +17,10 @@ from capsbench.evaluation.couplings import CouplingStatistics, shares
 from capsbench.evaluation.microscope import ITERATIONS, routing_condition
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
+from capsbench.models.output import Output
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import Spec
+from capsbench.routing.energy import energy
 
 NARROW = {"channels": 8, "primary_types": 2, "decoder": [8, 8]}
 IMAGES, INPUTS, OUTPUTS = 400, 6, 10
@@ -117,6 +119,38 @@ def test_dynamic_routing_at_every_number_of_passes() -> None:
     assert found.metrics["coupling_entropy"][0] == pytest.approx(table.loc[3, "entropy"])
 
 
+class Knowing(Reader):
+    """Reads coded digits, and sends both of its lower capsules to the class that it read."""
+
+    def forward(self, images: Tensor, iterations: int | None = None, trace: bool = False) -> Output:
+        scores = super().forward(images).scores
+        known = nn.functional.one_hot(scores.argmax(1), OUTPUTS).float()  # [B, J]
+        return Output(scores, couplings=known[:, None].expand(-1, 2, -1))
+
+
+def test_a_model_whose_couplings_know_the_class_tells_it() -> None:
+    """What shuffled labels would tell is taken off: were they the labels themselves, nothing would be left."""
+    with torch.inference_mode():
+        found = routing_condition(Knowing(), narrow("capsnet-r3"), coded_digits(1000))
+    told, unit = found.metrics["mutual_information"]
+    assert unit == "bits"
+    assert math.log2(10) - 0.1 < told <= math.log2(10)
+
+
+def test_the_energy_is_of_what_is_squashed_a_trained_bias_with_it() -> None:
+    spec = narrow("capsnet-r3-recon", bias="official")
+    torch.manual_seed(0)
+    model, digits = build_model(spec).eval(), coded_digits(30)  # two batches
+    with torch.inference_mode():
+        bias = model.digit_caps.routing.bias.normal_()
+        found = routing_condition(model, spec, digits).frames["iterations"].set_index("iterations")
+        images = digits.images[:, None] / 255
+        votes = model.digit_caps.votes(model.primary_capsules(images))
+        for passes in (1, 3):
+            expected = energy(votes, model(images, iterations=passes).couplings, bias).mean()
+            assert found.loc[passes, "energy"] == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_a_number_of_passes_that_is_not_in_the_list_is_looked_at_too() -> None:
     _, found = looked_at(narrow("capsnet-r3-recon", iterations=4), count=10)
     assert found.frames["iterations"]["iterations"].tolist() == sorted([*ITERATIONS, 4])
@@ -152,6 +186,18 @@ def test_capsules_that_never_speak_are_dead() -> None:
         model.primary.bias[: spec.primary_dim] = 0
         found = routing_condition(model, spec, coded_digits(10))
     assert found.metrics["dead_capsules"][0] == pytest.approx(50)
+
+
+def test_a_capsule_is_dead_below_a_hundredth_of_the_longest() -> None:
+    spec = narrow("capsnet-r3-recon", primary_types=3, primary_squash="none")
+    torch.manual_seed(0)
+    model = build_model(spec).eval()
+    with torch.inference_mode():
+        model.primary.weight.zero_()
+        model.primary.bias.zero_()
+        model.primary.bias[:: spec.primary_dim] = torch.tensor([2.0, 0.04, 0.01])  # lengths of the three types
+        found = routing_condition(model, spec, coded_digits(10))
+    assert found.metrics["dead_capsules"][0] == pytest.approx(100 / 3)
 
 
 OUTSIDE = '''
