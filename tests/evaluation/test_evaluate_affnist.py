@@ -112,6 +112,19 @@ def test_each_factor_is_measured_alone(folder) -> None:
     assert accuracy["scale", 1.4] == 1  # 17 pixels wide
 
 
+def test_digits_beyond_the_plan_s_number_are_in_nothing_that_is_measured(folder) -> None:
+    """Neither in the set, of four images a digit, nor in the probes along training, nor under the factors."""
+    labels = torch.arange(50) % 10
+    labels[10:] = (labels[10:] + 1) % 10
+    digits = Digits(coded_digits(60), coded_digits(50, labels))
+    found = of(trained("affnist", Reader(), digits, folder, **OPTIONS, test_images=10))
+    assert (found["matched"].images, found["converged"].images) == (40, 40)
+    assert found["converged"].metrics["accuracy"] == (100.0, "%")
+    factors = found["converged"].frames["factors"]
+    assert set(factors["images"]) == {10}
+    assert set(factors["accuracy"]) == {1.0}
+
+
 def test_the_name_says_which_affnist_it_is_and_of_which_digits(folder) -> None:
     run = trained("affnist", Reader(), DIGITS, folder, **OPTIONS)
     digest = affnist_set(DIGITS.test, dataset="mnist", transforms=OPTIONS["transforms"]).digest

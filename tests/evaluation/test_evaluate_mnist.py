@@ -45,6 +45,16 @@ def test_labels_are_the_digits_and_predicted_the_answers(tmp_path: Path) -> None
     assert test.metrics["correct"] == (0.0, "images")
 
 
+def test_images_beyond_the_plan_s_number_are_not_tested(tmp_path: Path) -> None:
+    labels = torch.arange(60) % 10
+    labels[20:] = (labels[20:] + 1) % 10
+    digits = Digits(coded_digits(60), coded_digits(60, labels))
+    with torch.inference_mode():
+        test = evaluate(trained("mnist", Reader(), digits, tmp_path, test_images=20))[0]
+    assert test.images == len(test.arrays["predictions"]["labels"]) == 20
+    assert (test.metrics["error"], test.metrics["correct"]) == ((0.0, "%"), (20.0, "images"))
+
+
 def test_an_image_is_drawn_from_the_capsule_of_the_answer() -> None:
     poses = torch.rand(6, CLASSES, DIM)
     labels, predicted = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([0, 1, 9, 3, 8, 5])

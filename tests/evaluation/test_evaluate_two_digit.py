@@ -84,6 +84,17 @@ def test_the_predictions_say_what_was_scored(tmp_path) -> None:
         assert np.array_equal(np.sort(np.argsort(every["scores"], axis=1)[:, -2:]), np.sort(every["labels"]))
 
 
+@torch.inference_mode()
+def test_digits_beyond_the_plan_s_number_are_not_tested_alone(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 1.0, 1.0, 1.0, 1.0))
+    labels = torch.arange(60) % 10
+    labels[40:] = (labels[40:] + 1) % 10
+    digits = Digits(coded_digits(100), coded_digits(60, labels))
+    for count, error in ((40, 0.0), (60, 100 * 20 / 60)):
+        run = trained("two_digit", Reader(pairs=True), digits, tmp_path, pairs=20, test_images=count)
+        assert [metrics(condition)["single_error"] for condition in evaluate(run)] == pytest.approx([error, error])
+
+
 def test_without_its_curve_a_run_is_not_evaluated(tmp_path) -> None:
     with pytest.raises(DataError, match=r"curve\.csv is not there"):
         evaluate(trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=80))
