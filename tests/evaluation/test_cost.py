@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from capsbench.evaluation.cost import PHASES, measure_cost
 from capsbench.models import build_model, count_parameters
+from capsbench.models.capsnet import CapsNet
 from capsbench.models.convolution import IMAGES, WIDE
 from capsbench.models.flops import flops, forward_flops
 from capsbench.plan import House
@@ -104,6 +107,97 @@ tasks:
         assert row["flops"]["inference"] == forward_flops(model, (28, 28))
         with torch.inference_mode():
             assert flops(lambda model=model: model(torch.zeros(IMAGES, 1, 28, 28))) < IMAGES * row["flops"]["inference"]
+
+
+ONE_CELL = """
+name: one
+budget: reduced
+seeds: [0]
+width: 0.0625
+training: {steps: 4, batch: 16, precision: float32}
+cost: {batch: 4, repetitions: 2}
+tasks:
+  TASK: {variants: [VARIANT]}
+"""
+
+
+def measured_alone(folder: Path, task: str, variant: str) -> tuple[House, dict]:
+    """A plan of one cell, and that cell's row."""
+    (folder / "one.yaml").write_text(ONE_CELL.replace("TASK", task).replace("VARIANT", variant))
+    house = House.load(folder / "one.yaml")
+    (row,) = measure_cost(house, torch.device("cpu"), 1, lambda _: None)["rows"]
+    return house, row
+
+
+@pytest.mark.parametrize(("task", "digits"), [("mnist", 1), ("multimnist", 2)])
+def test_the_decoder_draws_once_for_each_digit_of_an_image(tmp_path: Path, task: str, digits: int) -> None:
+    house, row = measured_alone(tmp_path, task, "capsnet-r3-recon")
+    (size, size) = row["image"]
+    layers = build_model(house.cells[0].spec, size, tmp_path).decoder.layers
+    drawing = 2 * sum(layer.weight.numel() for layer in layers)  # two FLOPs a multiply-add
+    assert row["flops"]["forward"] - row["flops"]["inference"] == digits * drawing
+
+
+@pytest.mark.parametrize(("variant", "image"), [("two-digit-control", [56, 28]), ("two-digit-average-mlp", [28, 28])])
+def test_a_model_is_measured_on_images_of_the_size_that_it_trains_on(
+    tmp_path: Path, variant: str, image: list[int]
+) -> None:
+    assert measured_alone(tmp_path, "two_digit", variant)[1]["image"] == image
+
+
+def test_inference_is_measured_in_evaluation_mode_and_the_rest_in_training_mode(tmp_path: Path) -> None:
+    seen = []
+
+    def see(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if isinstance(module, CapsNet):
+            assert torch.is_inference_mode_enabled() is not module.training
+            seen.append(module.training)
+
+    handle = nn.modules.module.register_module_forward_pre_hook(see)
+    try:
+        measured_alone(tmp_path, "mnist", "capsnet-r3-recon")
+    finally:
+        handle.remove()
+    time, flop, memory = [False, True], [False, True], [True]
+    assert seen == 3 * time + flop + memory  # a round that warms up, and two repetitions
+
+
+def test_each_phase_is_timed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that what a phase does moves on: changing the mode in between is in no phase's time."""
+    now = 0
+    forward, train, backward = CapsNet.forward, CapsNet.train, Tensor.backward
+
+    def moved(seconds: int) -> None:
+        nonlocal now
+        now += seconds
+
+    def timed_forward(self: CapsNet, *args, **keywords):
+        moved(10 if self.training else 1)
+        return forward(self, *args, **keywords)
+
+    def timed_train(self: CapsNet, mode: bool = True) -> nn.Module:
+        moved(1000 if mode else 0)
+        return train(self, mode)
+
+    def timed_backward(self: Tensor, *args, **keywords) -> None:
+        moved(100)
+        backward(self, *args, **keywords)
+
+    monkeypatch.setattr("capsbench.evaluation.cost.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(CapsNet, "forward", timed_forward)
+    monkeypatch.setattr(CapsNet, "train", timed_train)
+    monkeypatch.setattr(Tensor, "backward", timed_backward)
+    row = measured_alone(tmp_path, "mnist", "capsnet-r3-recon")[1]
+    assert row["seconds"] == {"inference": [1, 1], "forward": [10, 10], "backward": [100, 100]}
+
+
+@pytest.mark.parametrize("beyond", [0, 5 * 2**20])
+def test_memory_is_the_parameters_and_what_a_pass_holds_beyond_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    monkeypatch.setattr("capsbench.evaluation.cost.peak_bytes", lambda call, device: beyond)
+    row = measured_alone(tmp_path, "mnist", "capsnet-r3-recon")[1]
+    assert row["peak_memory_mb"] == pytest.approx((4 * row["parameters"] + beyond) / 2**20, abs=0.0006)
 
 
 def test_what_decides_a_cost_decides_its_digest(tmp_path: Path) -> None:
