@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from capsbench.errors import PlanError
 from capsbench.models import build_model, count_parameters
@@ -148,6 +149,19 @@ def test_the_decoder_sees_the_class_s_capsule_alone_and_in_its_place() -> None:
     )
 
 
+def test_the_decoder_has_relu_between_its_layers_and_a_sigmoid_behind_the_last() -> None:
+    model = small()
+    poses = 3 * torch.randn(4, 10, 16)
+    x = torch.zeros(4, 10, 16)
+    x[range(4), [1, 0, 9, 4]] = poses[range(4), [1, 0, 9, 4]]
+    first, second, last = ((layer.weight, layer.bias) for layer in model.decoder.layers)
+    x = F.linear(x.flatten(1), *first)
+    assert (x < 0).any()  # what ReLU takes away
+    x = F.linear(F.relu(F.linear(F.relu(x), *second)), *last)
+    drawn = model.reconstruct(poses, torch.tensor([1, 0, 9, 4]))
+    torch.testing.assert_close(drawn, (1 / (1 + torch.exp(-x))).view(4, 28, 28))
+
+
 def test_gradient_flows_through_every_pass_unless_asked_otherwise() -> None:
     images = torch.rand(2, 1, 28, 28)
     gradients = []
@@ -165,12 +179,22 @@ def test_the_authors_choices_are_what_their_code_does() -> None:
     assert all((bias == 0.1).all() for bias in biases)
     assert model.digit_caps.weight.abs().max() <= 0.2
     assert model.conv1.weight.abs().max() <= 0.1
+    cut = 0.88  # of a normal's deviation is left where it is truncated at twice that
+    assert model.digit_caps.weight.std().item() == pytest.approx(cut * 0.1, rel=0.02)
+    assert model.conv1.weight.std().item() == pytest.approx(cut * 0.05, rel=0.06)
     images = torch.rand(2, 1, 28, 28)
     maps = model.primary(torch.relu(model.conv1(images)))  # with bias
     bias = model.primary.bias
     scaled = (maps - bias[:, None, None]) / 4 + bias[:, None, None]
     expected = squash(scaled.unflatten(1, (4, 8)).flatten(3).permute(0, 1, 3, 2).flatten(1, 2))
     torch.testing.assert_close(model.primary_capsules(images), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_w_of_the_paper_s_capsules_starts_normal_with_a_deviation_of_a_tenth() -> None:
+    weight = small().digit_caps.weight
+    assert weight.mean().item() == pytest.approx(0, abs=0.002)
+    assert weight.std().item() == pytest.approx(0.1, rel=0.02)
+    assert weight.abs().max() > 0.3  # not truncated
 
 
 def test_sharing_takes_one_w_of_each_type_or_one_for_all() -> None:
