@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from capsbench.models import build_model
 from capsbench.models.em_capsnet import BETA_A_UNIT, ConvCapsules, EmCapsNet, MatrixCapsules
@@ -78,6 +79,28 @@ def test_one_parent_of_a_convolutional_layer_by_hand() -> None:
     mu, activation = em_by_hand(np.array(votes), np.array(a), beta_a, layer.capsules.beta_u.detach().numpy(), 3)
     np.testing.assert_allclose(above[1, :, :, 1, 2].detach().numpy(), mu, rtol=1e-9)
     np.testing.assert_allclose(active[1, :, 1, 2].detach().numpy(), activation, rtol=1e-9)
+
+
+def test_primary_capsules_see_relu_s_and_have_an_activation_each(small: EmCapsNet) -> None:
+    """An activation is a sigmoid of its own: types do not compete for one."""
+    given = []
+    small.conv_caps1.register_forward_pre_hook(lambda module, args: given.extend(args[:2]))
+    images = torch.rand(2, 1, 28, 28)
+    small(images)
+    x = F.conv2d(images, small.conv1.weight, small.conv1.bias, stride=2)
+    assert (x < 0).any()  # what ReLU takes away
+    x = F.relu(x)
+    poses = F.conv2d(x, small.pose.weight, small.pose.bias).view(2, 2, 16, 12, 12)
+    logits = F.conv2d(x, small.activation.weight, small.activation.bias)
+    torch.testing.assert_close(given[0], poses)
+    torch.testing.assert_close(given[1], 1 / (1 + torch.exp(-logits)))
+
+
+def test_w_starts_near_the_identity() -> None:
+    torch.manual_seed(0)
+    noise = MatrixCapsules(72, 16, iterations=3).weight.detach() - torch.eye(4)
+    assert noise.mean().item() == pytest.approx(0, abs=0.001)
+    assert noise.std().item() == pytest.approx(0.03, rel=0.03)
 
 
 def test_coordinates_are_added_to_the_right_hand_column_of_the_class_votes(small: EmCapsNet) -> None:
