@@ -240,6 +240,22 @@ def test_no_plan_is_one_sentence(tmp_path: Path) -> None:
         collect(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "file",
+    ["cost.json", *(f"runs/mnist/cnn/seed-0/{name}" for name in ("manifest.json", "test/metrics.json"))],
+)
+def test_a_number_that_changes_changes_the_digest_of_the_numbers(tmp_path: Path, file: str) -> None:
+    """By it a report is known to show the numbers that are there: with a file forgotten, an old report would stay."""
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": ["cnn"]})
+    before = numbers_digest(folder)
+    toy.change_json(folder / "plan.json", about="What is no number.")
+    assert numbers_digest(folder) == before
+    toy.change_json(folder / file, started="2026-11-21T16:00:00Z")
+    assert numbers_digest(folder) != before
+    (folder / file).unlink()
+    assert numbers_digest(folder) != before
+
+
 def test_a_manifest_that_cannot_be_read_is_a_problem_and_no_obstacle(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
     before = numbers_digest(folder)
