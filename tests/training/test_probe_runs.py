@@ -12,8 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from torch import nn
+from stand_ins import coded_digits
+from torch import Tensor, nn
 
+from capsbench.data.batch import Batch
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
 from capsbench.errors import DataError, ResourceError
@@ -95,6 +97,38 @@ def test_affnist_never_trains_on_the_digits_that_it_is_matched_on(house: House, 
     train = training_digits(house.cell("affnist", "convnet-avg"), digits.train, 0)
     assert torch.equal(train.images, digits.train.images[200:])
     assert torch.equal(train.labels, digits.train.labels[200:])
+
+
+@pytest.mark.parametrize(
+    ("probe", "task", "variant", "measured"),
+    [
+        (AffnistProbe, "affnist", "cnn-pool", [5, 10, 12]),
+        (TwoDigitProbe, "two_digit", "two-digit-kmeans", [10, 12]),
+    ],
+)
+def test_each_measurement_is_in_evaluation_mode_and_all_steps_around_it_are_in_training_mode(
+    house: House, digits: Digits, monkeypatch: pytest.MonkeyPatch, probe: Any, task: str, variant: str, measured: list
+) -> None:
+    """Without dropout, and with its running means for the batch's own, the rest of a run would be another training."""
+    modes: list[tuple[str, bool]] = []
+    measure, losses = probe.measure, Step.losses
+
+    def measuring(self: Any, model: nn.Module, done: int) -> dict[str, float]:
+        modes.append(("measured", any(module.training for module in model.modules())))
+        return measure(self, model, done)
+
+    def training(self: Step, batch: Batch, progress: float | Tensor = 1.0) -> Tensor:
+        modes.append(("trained", all(module.training for module in self.model.modules())))
+        return losses(self, batch, progress)
+
+    monkeypatch.setattr(probe, "measure", measuring)
+    monkeypatch.setattr(Step, "losses", training)
+    setting = Setting(house, house.cell(task, variant), digits, DATASET, DEVICE, 1, lambda _: None)
+    train_run(setting, 0, lambda *_: None)
+    expected = []
+    for step in range(1, 13):
+        expected += [("trained", True)] + [("measured", False)] * (step in measured)
+    assert modes == expected
 
 
 def outcome(manifest: dict[str, Any], folder: Path) -> tuple[str, str]:
@@ -199,6 +233,19 @@ def test_the_control_is_trained_on_pairs_as_many_as_the_others_see_digits(house:
     stream = make_stream(cell, training_digits(cell, digits.train, 0), 0)
     assert (stream.size, stream.height, stream.width) == (128, 56, 28)
     assert stream.batch(0).labels.shape == (64, 2)
+
+
+@pytest.mark.parametrize(("placement", "reach"), [("paper", 4), ("official", 6)])
+def test_pairs_are_trained_on_in_the_placement_that_the_plan_names(
+    house: House, tmp_path: Path, placement: str, reach: int
+) -> None:
+    (tmp_path / "placed.yaml").write_text(PLAN.replace("train_pairs", f"placement: {placement}\n    train_pairs"))
+    cell = House.load(tmp_path / "placed.yaml", "uci-digits").cell("multimnist", "capsnet-r3-recon")
+    stream = make_stream(cell, coded_digits(1000), 0)
+    ink = torch.cat([stream.batch(step).digits for step in range(8)]) > 0  # [512, 2, 36, 36], a block in each
+    tops, lefts = (ink.any(axis).int().argmax(-1) for axis in (-1, -2))
+    shifts = torch.stack([tops, lefts]) - 12  # of a block in the middle of 36
+    assert (shifts.min(), shifts.max()) == (-reach, reach)
 
 
 @pytest.mark.parametrize("task", ["multimnist", "two_digit", "affnist"])
