@@ -47,6 +47,12 @@ def test_blocks_come_in_random_order_and_the_incomplete_one_last() -> None:
     assert orders[0] != orders[1] != orders[2] != list(range(10))
 
 
+def test_seeds_have_orders_of_their_own_of_the_blocks_too() -> None:
+    first, second, again = (order_of(1000, seed=seed, block=10).indices(0, 1000)[::10] // 10 for seed in (1, 2, 1))
+    assert (first == second).sum() < 10  # by chance 1 of 100 blocks stays in its place
+    assert torch.equal(first, again)
+
+
 def test_an_order_keeps_two_blocks_however_large_the_set() -> None:
     order = order_of(60_000_000, block=1000)
     for start in range(0, 50_000, 700):

@@ -88,6 +88,27 @@ def test_seeds_give_other_pairs() -> None:
     assert (one.shifts == two.shifts).double().mean() < 0.15
 
 
+def test_seeds_give_a_digit_another_first_partner_and_another_way_on_from_it() -> None:
+    """Digit by digit, since seeds differ anyway in the order in which the digits come."""
+    labels = torch.arange(200) // 100  # two classes: all partners of a digit lie side by side
+    starts, strides = [], []
+    for seed in (1, 2):
+        bases = Partners(labels, seed=seed, size=400).bases(torch.arange(400)).view(2, 200, 2)  # two rounds
+        partner = torch.stack([turn[turn[:, 0].argsort(), 1] for turn in bases])  # [2, 200] of digits 0, 1, 2, ...
+        starts.append(partner[0])
+        strides.append((partner[1] - partner[0]) % 100)
+    assert (starts[0] == starts[1]).double().mean() < 0.05  # by chance 1 in 100
+    assert (strides[0] == strides[1]).double().mean() < 0.1  # 1 in 40
+
+
+def test_seeds_give_a_digit_another_shift_in_the_official_placement() -> None:
+    shifts = []
+    for seed in (1, 2):
+        bases, places = PairSet(DIGITS, seed=seed, size=200, placement="official").draw(torch.arange(200))
+        shifts.append(places[bases[:, 0].argsort(), 0])  # [200, 2] of digits 0, 1, 2, ...
+    assert (shifts[0] == shifts[1]).all(1).double().mean() < 0.05  # by chance 1 in 169
+
+
 def test_shifts_of_the_paper_are_uniform_and_independent() -> None:
     pairs = PairSet(noise_digits(2000), seed=3, size=20_000)
     shifts = pairs.draw(torch.arange(20_000))[1] + 4  # [n, 2, 2] in 0..8

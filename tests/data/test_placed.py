@@ -100,6 +100,16 @@ def test_an_image_is_shifted_anew_each_epoch() -> None:
     assert len({tuple(shift) for shift in shifts.tolist()}) == 25
 
 
+@pytest.mark.parametrize("name", ["mnist", "affnist"])
+def test_seeds_shift_the_same_digit_in_ways_of_their_own(name: str) -> None:
+    """Of one digit there is one order: seeds can differ in its shifts alone."""
+    make, _, reach = STREAMS[name]
+    one = DigitSet(dot_digits(1).images, torch.tensor([3]))
+    first, second, again = (shifts_of(make(one, seed=seed, batch=400).batch(0).images) for seed in (0, 1, 0))
+    assert (first == second).all(1).double().mean() < 3 / (2 * reach + 1) ** 2  # by chance 1 in 25 or 169
+    assert torch.equal(first, again)
+
+
 def test_what_is_shifted_out_is_cut_and_what_comes_in_is_black() -> None:
     white = DigitSet(torch.full((1, 28, 28), 255, dtype=torch.uint8), torch.tensor([0]))
     images = mnist.training_stream(white, seed=1, batch=300).batch(0).images[:, 0]
