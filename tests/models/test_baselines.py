@@ -53,6 +53,13 @@ def test_the_classifier_is_the_same_with_and_without_a_decoder() -> None:
         plain.reconstruct(torch.zeros(1, 10, 16), torch.tensor([1]))
 
 
+def test_dropout_is_before_the_classes_and_not_before_what_the_decoder_reads() -> None:
+    model = narrow("cnn-recon", dropout=0.5).train()
+    first, second = model(IMAGES), model(IMAGES)
+    assert not torch.equal(first.scores, second.scores)
+    assert torch.equal(first.poses, second.poses)
+
+
 def test_one_step_trains_the_cnn_with_capsnet_s_loss() -> None:
     model = narrow("cnn-recon-margin", dropout=0.0)
     total, classification, drawing = Step(model, model.spec, None, 0, "float32", 1e-3).losses(BATCH)

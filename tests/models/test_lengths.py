@@ -32,6 +32,15 @@ def test_scores_are_the_squashed_lengths_of_the_vectors(variant: dict[str, objec
     assert output.scores.dtype == torch.float32
 
 
+def test_dropout_is_before_the_vectors_in_training_alone() -> None:
+    torch.manual_seed(0)
+    model = build_model({"base": "cnn-vectors", **NARROW, "dropout": 0.5})
+    images = torch.rand(3, 1, 28, 28)
+    assert not torch.equal(model(images).scores, model(images).scores)
+    model.eval()
+    assert torch.equal(model(images).scores, model(images).scores)
+
+
 def test_the_decoder_reads_the_vectors_that_score() -> None:
     model = build_model({"base": "cnn-vectors", **NARROW})
     output = model(torch.rand(2, 1, 28, 28))
