@@ -56,20 +56,25 @@ def test_each_seed_starts_from_weights_of_its_own_and_always_from_the_same(house
     assert first == again
 
 
-def loss_of(setting: Setting, seed: int, step: int) -> float:
-    """What a run of `seed` loses at `step`, on weights and a batch that are the same for all seeds and steps."""
+def losses_of(setting: Setting, seed: int, *steps: int) -> list[float]:
+    """What a run of `seed` loses at these steps, on weights and a batch that are the same for all seeds and steps."""
     run = prepare(setting, seed)
     assert isinstance(run, Run)
-    made = run.loop.step
-    made.model.load_state_dict(new_model(setting, 7).state_dict())
-    made.stream = SameBatch()
-    made(step, 1e-3)
-    return made.sums[0].item()
+    step, weights = run.loop.step, new_model(setting, 7).state_dict()
+    step.stream = SameBatch()
+    found = []
+    for number in steps:
+        step.model.load_state_dict(weights)
+        step(number, 1e-3)
+        found.append(step.sums[0].item())
+        step.sums.zero_()
+    return found
 
 
 def test_dropout_differs_from_seed_to_seed_and_from_step_to_step_and_repeats(house: House) -> None:
     setting = setting_of(house, "cnn")
-    first, next_step, next_seed, again = (loss_of(setting, *place) for place in ((0, 0), (0, 1), (1, 0), (0, 0)))
+    first, next_step, again = losses_of(setting, 0, 0, 1, 0)
+    (next_seed,) = losses_of(setting, 1, 0)
     assert len({first, next_step, next_seed}) == 3
     assert again == first
 
@@ -77,4 +82,4 @@ def test_dropout_differs_from_seed_to_seed_and_from_step_to_step_and_repeats(hou
 def test_without_dropout_neither_seed_nor_step_changes_the_loss_of_a_batch(house: House) -> None:
     """So it is dropout that the test above sees."""
     setting = setting_of(house, "capsnet-r3-recon")
-    assert loss_of(setting, 0, 0) == loss_of(setting, 0, 1) == loss_of(setting, 1, 0)
+    assert len({*losses_of(setting, 0, 0, 1), *losses_of(setting, 1, 0)}) == 1
