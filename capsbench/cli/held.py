@@ -35,7 +35,8 @@ def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
     from capsbench.training import device as devices
 
     _say_if_a_gpu_is_no_use(console, name)
-    _refuse_foreign_locks()
+    if (name or os.environ.get("CAPSBENCH_DEVICE")) != "cpu":
+        _refuse_foreign_locks()
     words = f"waiting for {name or 'a GPU'}: other processes of capsbench hold what there is, or it is slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True

@@ -130,7 +130,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     house = _house_of(results)
     waiting = {}
     for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):
-        if is_held(manifest.parent):
+        if os.access(manifest.parent, os.W_OK) and is_held(manifest.parent):
             waiting[manifest.parent] = "a process is at work on it."
         elif not _is_over(manifest, house):
             waiting[manifest.parent] = "it is not evaluated yet, and its weights stay here."

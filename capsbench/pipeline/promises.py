@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Pipeline:
 
     house: House
     source: DataSource
+    is_another_s: bool = False  # another Snakemake was at work on these results when the plan was read
 
     @classmethod
     def from_snakemake(cls, configfiles: Sequence[str | Path], overrides: Mapping[str, Any], main: bool) -> Pipeline:
@@ -59,30 +60,31 @@ class Pipeline:
         pipeline = cls(*(open_house_without_torch(path) if main else open_house(path, download=False)))
         if main:
             with writable(pipeline.house.folder):
-                pipeline.bring_up_to_date_unless_at_work()
+                return pipeline.brought_up_to_date()
         return pipeline
 
     def specs(self, cell: Cell) -> Path:
         """The folder of a cell's spec files."""
         return self.house.folder / "cells" / cell.task / cell.folder_name
 
-    def bring_up_to_date_unless_at_work(self) -> None:
-        """`bring_up_to_date`, but where a Snakemake is at work: it must find the promises of its jobs at its end.
+    def brought_up_to_date(self) -> Pipeline:
+        """`bring_up_to_date`, but where a Snakemake is at work, which must find the promises of its jobs at its end.
 
-        A dry run shows what its files say then; what would work there is refused by `begin`.
+        A dry run shows what the files say then; `begin` refuses to work on them.
         """
         try:
             ours = lock(self.house.folder)
         except OSError:  # results that may only be looked at: nobody works there
             self.bring_up_to_date()
-            return
+            return self
         if ours is None:
             print(f"Another Snakemake is at work on {self.house.folder}: nothing is written there.", file=sys.stderr)
-            return
+            return replace(self, is_another_s=True)
         try:
             self.bring_up_to_date()
         finally:
             os.close(ours)
+        return self
 
     def bring_up_to_date(self) -> None:
         """Write the spec files that say something else than before; remove the promises that are not kept."""
@@ -130,7 +132,7 @@ class Pipeline:
         Raises ResourceError if somebody does.
         """
         with writable(self.house.folder):
-            ours = lock(self.house.folder)
+            ours = None if self.is_another_s else lock(self.house.folder)
         if ours is None:
             raise ResourceError(
                 f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and say this again."

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place
 
-from capsbench.errors import DataError, PlanError
-from capsbench.pipeline import open_house, open_results
+from capsbench.errors import DataError, PlanError, ResourceError
+from capsbench.locks import sole
+from capsbench.pipeline import Pipeline, open_house, open_results
 
 
 @pytest.fixture
@@ -91,3 +92,15 @@ def test_an_option_that_is_said_twice_means_both(place) -> None:
         said = place.capsbench("train", "tiny.yaml", *words.split())
         assert said.code == 2
         assert expected in said.err
+
+
+def test_a_plan_that_was_read_beside_a_snakemake_at_work_is_not_begun_after_it(place, no_data, results, capsys) -> None:
+    """What is stale was not taken back then, so Snakemake would believe promises that nobody keeps."""
+    plan = place.plan()
+    first = Pipeline.from_snakemake([plan], {}, main=True)
+    with sole(first.house.folder, print):
+        second = Pipeline.from_snakemake([plan], {}, main=True)
+        assert "nothing is written there" in capsys.readouterr().err
+    with pytest.raises(ResourceError, match="Another Snakemake is at work on"):
+        second.begin()
+    first.begin()
