@@ -1,0 +1,80 @@
+"""What is in the digest of a run: every option that decides training and the data, and none of evaluation's alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capsbench.plan import House
+from capsbench.plan.done import run_digests
+from capsbench.plan.tasks import TASKS
+
+PLAN = """
+budget: reduced
+seeds: [0]
+training: {{steps: 1}}
+tasks:
+  {task}: {{variants: [{variant}], {option}: {value}}}
+"""
+VARIANT = {"mnist": "cnn", "affnist": "cnn-pool", "multimnist": "multimnist-cnn", "two_digit": "two-digit-kmeans"}
+OF_EVERY_TASK: dict[str, tuple[Any, Any]] = {"train_images": (40_000, 50_000), "train_per_class": (10, 20)}
+TRAINS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "mnist": OF_EVERY_TASK,
+    "affnist": OF_EVERY_TASK
+    | {  # what decides curve.csv, which training writes
+        "test_images": (400, 500),
+        "held_out": (9_000, 10_000),
+        "probe_every": (100, 200),
+        "probe_images": (3_200, 6_400),
+        "transforms": (16, 32),
+    },
+    "multimnist": OF_EVERY_TASK | {"train_pairs": (50_000, 60_000), "placement": ("paper", "official")},
+    "two_digit": OF_EVERY_TASK | {"pairs": (500, 1_000), "last_epochs": (3, 5), "test_images": (400, 500)},
+}
+EVALUATES: dict[str, dict[str, tuple[Any, Any]]] = {
+    "mnist": {"test_images": (400, 500), "train_error_images": (50, 60), "routing_images": (0, 50)},
+    "affnist": {"matched_at": (0.98, 0.9922), "factor_images": (50, 60), "download_official": ("true", "false")},
+    "multimnist": {"test_images": (400, 500), "test_pairs": (500, 600), "segmentation_pairs": (50, 60)},
+}
+
+
+def run_digest(folder: Path, task: str, option: str, value: Any) -> str:
+    path = folder / "plan.yaml"
+    path.write_text(PLAN.format(task=task, variant=VARIANT[task], option=option, value=value))
+    (cell,) = (house := House.load(path)).cells
+    return run_digests(house, cell, 0, "data")["run"]
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "values"), [(task, *said) for task, options in TRAINS.items() for said in options.items()]
+)
+def test_a_run_is_made_again_when_an_option_of_training_changes(
+    tmp_path: Path, task: str, option: str, values: tuple[Any, Any]
+) -> None:
+    first, second = (run_digest(tmp_path, task, option, value) for value in values)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "values"), [(task, *said) for task, options in EVALUATES.items() for said in options.items()]
+)
+def test_a_run_is_kept_when_an_option_of_evaluation_changes(
+    tmp_path: Path, task: str, option: str, values: tuple[Any, Any]
+) -> None:
+    first, second = (run_digest(tmp_path, task, option, value) for value in values)
+    assert first == second
+
+
+@pytest.mark.parametrize("task", TRAINS)
+def test_each_option_of_training_is_changed_above(task: str) -> None:
+    """A new one is to be tried too."""
+    assert set(TRAINS[task]) == set(TASKS[task].TRAINING)
+
+
+def test_a_run_on_other_data_is_another_run(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.format(task="mnist", variant="cnn", option="test_images", value=100))
+    (cell,) = (house := House.load(tmp_path / "plan.yaml")).cells
+    first, second = (run_digests(house, cell, 0, data)["run"] for data in ("a", "b"))
+    assert first != second
