@@ -11,7 +11,7 @@ import pytest
 from capsbench import provenance
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.plan import House
-from capsbench.plan.done import training_source
+from capsbench.plan.done import training_source, trial_digest
 from capsbench.provenance import PACKAGE
 
 PLAN = """
@@ -23,6 +23,14 @@ tasks:
   affnist: {variants: [cnn-pool]}
   multimnist: {variants: [capsnet-r3-recon]}
   two_digit: {variants: [two-digit-kmeans]}
+"""
+TUNED = """
+budget: reduced
+seeds: [0]
+training: {steps: 1}
+tuning: {steps: 1, seeds: [1000], held_out: 40}
+tasks:
+  mnist: {variants: [cnn], tuned: true}
 """
 EVERYWHERE = {
     *("training/together.py", "training/run.py", "training/loop.py", "training/step.py", "training/losses.py"),
@@ -114,3 +122,44 @@ def test_what_decides_metrics_is_in_the_digest_of_an_evaluation(house: House, ch
     for name in ("report/html.py", "cli/app.py", "routing/registry.py"):
         changed(name)
         assert evaluation_digest(cell, MANIFEST) == before, name
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "other"),
+    [
+        ("mnist", "[capsnet-kmeans]", "[capsnet-kmeans], test_images: 100"),
+        ("affnist", "[cnn-pool]", "[cnn-pool], matched_at: 0.98"),
+        ("multimnist", "[capsnet-r3-recon]", "[capsnet-r3-recon], segmentation_pairs: 50"),
+    ],
+)
+def test_a_run_is_evaluated_again_when_an_option_of_evaluation_changes(
+    house: House, tmp_path: Path, task: str, said: str, other: str
+) -> None:
+    assert said in PLAN
+    (tmp_path / "other.yaml").write_text(PLAN.replace(said, other))
+    first, second = (
+        evaluation_digest(cell, MANIFEST)
+        for plan in (house, House.load(tmp_path / "other.yaml"))
+        for cell in plan.cells
+        if cell.task == task
+    )
+    assert first != second
+
+
+def test_a_run_is_evaluated_again_when_its_weights_change(house: House) -> None:
+    """Two trainings of one digest need not end in the same weights: on a GPU they do not."""
+    cell = house.cells[0]
+    assert evaluation_digest(cell, MANIFEST | {"weights": "others"}) != evaluation_digest(cell, MANIFEST)
+
+
+def test_what_judges_a_trial_is_in_the_digest_of_its_figure(tmp_path: Path, changed) -> None:
+    (tmp_path / "tuned.yaml").write_text(TUNED)
+    tuned = House.load(tmp_path / "tuned.yaml")
+    trial = tuned.trials(tuned.cell("mnist", "cnn+tuned"))[0]
+    changed(None)
+    before = trial_digest(tuned, trial, 1000, "data")
+    for name in ("training/tune.py", "data/mnist.py"):
+        changed(name)
+        assert trial_digest(tuned, trial, 1000, "data") != before, name
+    changed("report/html.py")
+    assert trial_digest(tuned, trial, 1000, "data") == before
