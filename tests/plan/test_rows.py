@@ -180,6 +180,7 @@ def test_another_budget_of_tuning_asks_for_another_choice(tmp_path: Path) -> Non
     assert not house(tmp_path).cell("mnist", "cnn+tuned").waits
     assert house(tmp_path, ("steps: 7", "steps: 8")).cell("mnist", "cnn+tuned").waits
     assert house(tmp_path, ("seeds: [1000, 1001]", "seeds: [1000]")).cell("mnist", "cnn+tuned").waits
+    assert house(tmp_path, ("held_out: 40", "held_out: 50")).cell("mnist", "cnn+tuned").waits
 
 
 def test_what_differs_is_read_off_the_configs(tmp_path: Path) -> None:
