@@ -152,7 +152,8 @@ def test_a_wrong_name_is_a_sentence_before_anything_is_imported(
 def test_a_name_that_only_an_import_can_tell_is_left_to_it(folder: Path, text: str) -> None:
     (folder / "b.py").write_text("def my_routing(votes): ...\n")
     (folder / "my_file.py").write_text(text)
-    House.load(folder / "plan.yaml")
+    routings = [getattr(cell.spec, "routing", None) for cell in House.load(folder / "plan.yaml").cells]
+    assert routings == ["dynamic", "my_file:my_routing"]
 
 
 def test_a_bare_routing_is_the_paper_s_capsnet_with_another_routing(folder: Path) -> None:
