@@ -1,0 +1,84 @@
+"""Verdicts at the bounds of their rules: what an interval reaches into is open, and what it leaves behind is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from judging import claim, judged, one, values
+
+from capsbench.report.statistics import seeds_to_decide
+
+SPREAD = np.array([-0.1, 0.1, -0.05, 0.05, 0.0])
+
+
+def errors_apart(folder: Path, apart: float, times: float = 1.0) -> None:
+    """The CNN errs on 3 % on average, CapsNet on `apart` points more; `times` the spread over seeds."""
+    values(folder, "cnn", *(3 + times * SPREAD))
+    values(folder, "capsnet-r3-recon", *(3 + apart + times * SPREAD[::-1]))
+
+
+# ---- no difference ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_interval_over_a_margin_leaves_an_equivalence_open(full: Path, sign: int) -> None:
+    """It holds no 0, and that is not the question."""
+    errors_apart(full, sign * 0.5)
+    judgement = one(full, claim("no_difference", delta=0.5, test="welch"))
+    assert judgement.estimate is not None
+    near, far = sorted(abs(end) for end in judgement.estimate.interval())
+    assert 0 < near < 0.5 < far < 1
+    assert judgement.verdict == "undecided"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_difference_beyond_either_margin_is_no_equivalence(full: Path, sign: int) -> None:
+    errors_apart(full, sign * 2.0)
+    judgement = one(full, claim("no_difference", delta=0.5, test="welch"))
+    assert judgement.verdict == "not reproduced"
+    assert "lies beyond the margin of ± 0.5 points" in judgement.why
+
+
+def test_an_open_equivalence_inside_its_margin_needs_the_seeds_that_tell_it_from_both_bounds(full: Path) -> None:
+    errors_apart(full, 0.3, times=4)
+    judgement = one(full, claim("no_difference", delta=0.5, test="welch"))
+    assert judgement.estimate is not None and judgement.verdict == "undecided"  # noqa: PT018
+    rooms = (0.2, 0.8)
+    assert judgement.seeds_needed == seeds_to_decide(judgement.estimate, rooms, 0.05, tails=1)
+    assert judgement.seeds_needed != seeds_to_decide(judgement.estimate, rooms, 0.05, tails=2)
+
+
+def test_an_open_equivalence_beyond_its_margin_needs_the_seeds_that_leave_the_nearer_bound_behind(full: Path) -> None:
+    """By the 95 % interval, which is what refutes it, whatever the family's other claims are."""
+    errors_apart(full, 0.7, times=4)
+    said = claim("no_difference", delta=0.5, test="welch")
+    missing = [said | {"id": f"missing-{k}", "cell": "mnist/capsnet-r1"} for k in range(3)]
+    judgement = judged(full, said, *missing)[0].judgements[0]
+    assert judgement.estimate is not None and judgement.verdict == "undecided"  # noqa: PT018
+    assert judgement.level < 0.05
+    assert judgement.seeds_needed == seeds_to_decide(judgement.estimate, (0.2,), 0.05, tails=2)
+    assert judgement.seeds_needed != seeds_to_decide(judgement.estimate, (0.2,), 0.05, tails=1)
+    assert judgement.seeds_needed != seeds_to_decide(judgement.estimate, (0.2,), judgement.level, tails=2)
+
+
+# ---- value -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", [1.45, 2.55])
+def test_a_mean_outside_the_bounds_refutes_no_value_that_its_interval_reaches(full: Path, mean: float) -> None:
+    values(full, "capsnet-r3-recon", *(mean + SPREAD))
+    judgement = one(full, claim("value"))
+    assert judgement.estimate is not None
+    assert judgement.estimate.value == pytest.approx(mean)  # the claim is 2 +- 0.5
+    assert judgement.verdict == "undecided"
+    assert "reaches over a bound" in judgement.why
+
+
+def test_a_value_is_no_test_of_its_family(full: Path) -> None:
+    """It has no p, and its neighbours' are not corrected for it."""
+    value, direction = judged(full, claim("value"), claim("direction"))[0].judgements
+    assert value.p_holm is None
+    assert direction.p is not None
+    assert direction.p_holm == direction.p > 0
