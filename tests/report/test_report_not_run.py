@@ -1,0 +1,85 @@
+"""What judges no claim: other data, a reduced protocol, predictions that are not those of the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+from judging import CELLS, answer, claim, errors, judged, one, results_of
+
+from capsbench.report.verdicts.sides import why_not_run
+
+PARAMETERS = {"metric": "parameters", "condition": None, "expected": 120_000, "delta": 5_000}
+
+
+def test_one_side_on_other_data_judges_nothing(tmp_path: Path) -> None:
+    """`collect` keeps one data set a task already; a verdict does not rest on that."""
+    folder = results_of(tmp_path / "affnist", {"affnist": ["cnn-pool", "capsnet-r3-recon"]})
+    said = claim(
+        "direction", cell="affnist/capsnet-r3-recon", baseline="affnist/cnn-pool", condition="matched",
+        metric="accuracy", direction="greater", data="affnist", test="welch",
+    )  # fmt: skip
+    found, results = judged(folder, said)
+    judgement = found.judgements[0]
+    official, synthetic = (
+        [replace(side, dataset=name) for side in judgement.sides] for name in ("affnist", "affnist-synth")
+    )
+    assert why_not_run(results, judgement.claim, official) is None
+    for sides in ([official[0], synthetic[1]], [synthetic[0], official[1]]):
+        reason = why_not_run(results, judgement.claim, sides)
+        assert reason == ("official data missing", "official data missing: scored on affnist and affnist-synth")
+
+
+def test_runs_that_all_failed_are_not_said_to_have_other_data(full: Path) -> None:
+    for seed in range(5):
+        toy.fail(full, "mnist", "capsnet-r3-recon", seed)
+    judgement = one(full, claim("value"))
+    assert (judgement.verdict, judgement.reason) == ("not run", "its runs failed or were not matched")
+
+
+def test_a_plan_that_is_called_reduced_judges_no_published_number(tmp_path: Path) -> None:
+    """Whether or not it says by how much; a comparison under one protocol it judges."""
+    folder = results_of(tmp_path / "reduced", CELLS, budget="reduced", reduced={})
+    value = one(folder, claim("value"))
+    assert value.verdict == "not run"
+    assert value.why == "reduced protocol: budget reduced, which judges no published number."
+    assert one(folder, claim("direction", test="welch")).verdict != "not run"
+
+
+@pytest.mark.parametrize("kind", ["training", "digits"])
+def test_a_count_of_parameters_is_judged_after_any_training_and_on_any_test_digits(tmp_path: Path, kind: str) -> None:
+    reduced = {f"mnist/{variant}": [{"kind": kind, "words": "less of it"}] for variant in CELLS["mnist"]}
+    folder = results_of(tmp_path / "less", CELLS, reduced=reduced)
+    assert one(folder, claim("value", **PARAMETERS)).verdict == "reproduced"
+    assert one(folder, claim("value")).verdict == "not run"
+
+
+def test_cells_with_their_images_in_another_order_are_not_compared(full: Path) -> None:
+    """Each seed agrees with the others of its cell; a draw of digits would be another one for either side."""
+    order = np.random.default_rng(0).permutation(2_000)
+    for seed in range(5):
+        path = toy.run_folder(full, "mnist", "cnn", seed) / "test" / "predictions.npz"
+        with np.load(path) as file:
+            stored = {name: file[name][order] for name in ("labels", "predicted")}
+        np.savez(path, **stored)
+    judgement = one(full, claim("direction"))
+    assert judgement.verdict == "not run"
+    assert "are of other images than its neighbours'" in judgement.why
+
+
+def test_a_single_answer_that_is_not_the_metric_s_is_enough(full: Path) -> None:
+    wrong = errors(0.9, stream=1)
+    answer(full, "cnn", wrong)
+    assert one(full, claim("direction")).verdict == "reproduced"
+    path = toy.run_folder(full, "mnist", "cnn", 2) / "test" / "predictions.npz"
+    with np.load(path) as file:
+        stored = dict(file)
+    image = int(wrong[2].argmax())
+    stored["predicted"][image] = stored["labels"][image]
+    np.savez(path, **stored)
+    judgement = one(full, claim("direction"))
+    assert judgement.verdict == "not run"
+    assert "evaluate it again" in judgement.why
