@@ -19,14 +19,16 @@ CELLS = {
     "multimnist": ["multimnist-cnn", "capsnet-r3-recon"],
     "two_digit": ["two-digit-average-mlp", "two-digit-kmeans"],
 }
+METRICS = [*METRIC.items(), ("multimnist", "half_credit_error")]
 
 
 def predictions(folder: Path, task: str, variant: str, seed: int) -> Path:
     return toy.run_folder(folder, task, variant, seed) / CONDITION[task] / "predictions.npz"
 
 
-def answered(folder: Path, task: str) -> tuple[Path, Scored, Scored]:
+def answered(folder: Path, task: str, metric: str | None = None) -> tuple[Path, Scored, Scored]:
     """Results of a task's two cells, the second one better; and what is known of each from all its pairs."""
+    metric = metric or METRIC[task]
     results_of(folder, {task: CELLS[task]}, SEEDS)
     rng = np.random.default_rng(1)
     bases = np.array([rng.choice(DIGITS, 2, replace=False) for _ in range(PAIRS)])
@@ -36,7 +38,11 @@ def answered(folder: Path, task: str) -> tuple[Path, Scored, Scored]:
         means, effects = [], []
         for seed in range(SEEDS):
             missed = (rng.random((PAIRS, 2)) < rate + 0.2 * hard[bases]).sum(1)
-            values = 100.0 * (missed > 0) if task == "multimnist" else 100.0 * (missed == 0)
+            values = {
+                "error": 100.0 * (missed > 0),
+                "half_credit_error": 50.0 * missed,
+                "top2_accuracy": 100.0 * (missed == 0),
+            }[metric]
             stored: dict[str, Any] = {"top2_accuracy": missed == 0, "both_above_half_accuracy": missed == 0}
             stored = {name: value.astype(np.uint8) for name, value in stored.items()} | {
                 "bases": bases.astype(np.uint16)
@@ -46,35 +52,54 @@ def answered(folder: Path, task: str) -> tuple[Path, Scored, Scored]:
                 np.add.at(counts, (bases, missed[:, None]), 1)
                 stored = {"missed": missed.astype(np.uint8), "digits": counts}
             np.savez_compressed(predictions(folder, task, variant, seed), **stored)
-            measure(folder, task, variant, seed, CONDITION[task], **{METRIC[task]: float(values.mean())})
+            measure(folder, task, variant, seed, CONDITION[task], **{metric: float(values.mean())})
             means.append(values.mean())
             effects.append(digit_effects(values, bases, DIGITS))
         sides.append(Scored(np.array(means), np.stack(effects)))
     return folder, sides[0], sides[1]
 
 
-def direction(task: str) -> dict[str, Any]:
+def direction(task: str, metric: str | None = None) -> dict[str, Any]:
     baseline, cell = (f"{task}/{variant}" for variant in CELLS[task])
     return claim(
         "direction",
         cell=cell,
         baseline=baseline,
         condition=CONDITION[task],
-        metric=METRIC[task],
+        metric=metric or METRIC[task],
         direction="less" if task == "multimnist" else "greater",
     )
 
 
-@pytest.mark.parametrize("task", CELLS)
-def test_a_claim_about_pairs_draws_both_digits_again(tmp_path: Path, task: str) -> None:
-    folder, cnn, capsnet = answered(tmp_path / "full", task)
-    judgement = one(folder, direction(task))
+@pytest.mark.parametrize(("task", "metric"), METRICS)
+def test_a_claim_about_pairs_draws_both_digits_again(tmp_path: Path, task: str, metric: str) -> None:
+    folder, cnn, capsnet = answered(tmp_path / "full", task, metric)
+    judgement = one(folder, direction(task, metric))
     expected = crossed(capsnet, cnn)
     assert judgement.verdict == "reproduced", judgement.why
     assert judgement.estimate is not None
     assert expected is not None
     assert judgement.estimate.value == pytest.approx(expected.value)
     assert judgement.estimate.error == pytest.approx(expected.error)
+
+
+@pytest.mark.parametrize("predicted", ["final_top2_accuracy", "top2_accuracy"])
+def test_predictions_are_those_of_the_last_weights_where_a_metric_is_a_mean_over_epochs(
+    tmp_path: Path, predicted: str
+) -> None:
+    folder, *sides = answered(tmp_path / "full", "two_digit")
+    other = {"final_top2_accuracy": "top2_accuracy", "top2_accuracy": "final_top2_accuracy"}[predicted]
+    for variant, side in zip(CELLS["two_digit"], sides, strict=True):
+        for seed, mean in enumerate(side.means):
+            found = {predicted: float(mean), other: float(mean) - 1.5}
+            measure(folder, "two_digit", variant, seed, "56x28", **found)
+    judgement = one(folder, direction("two_digit"))
+    if predicted == "top2_accuracy":  # then they are of other weights than the last
+        assert judgement.verdict == "not run"
+        assert "where metrics.json says" in judgement.why
+    else:
+        assert judgement.verdict == "reproduced", judgement.why
+        assert [side.values[0] for side in judgement.sides] == [side.means[0] - 1.5 for side in reversed(sides)]
 
 
 @pytest.mark.parametrize(
@@ -131,4 +156,5 @@ def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) ->
     judgement = one(folder, said)
     assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(1.05)  # noqa: PT018
     assert judgement.p_holm is not None and judgement.p_holm < 0.001  # noqa: PT018
+    assert judgement.trials == (1.0, 4, True)  # any three of the four runs would have told
     assert "(on 4 of 5 planned seeds)" in judgement.why
