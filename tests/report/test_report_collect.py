@@ -209,6 +209,15 @@ def test_another_number_of_images_is_left_out(folder: Path) -> None:
     assert "500" in results.problems[0].reason
 
 
+def test_the_number_of_images_is_that_of_most_seeds_and_not_the_largest(folder: Path) -> None:
+    for seed in (0, 2):
+        toy.change_json(toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json", images=500)
+    results = collect(folder)
+    assert kinds(results) == {"mnist/cnn/seed-1/test": "foreign"}
+    assert results.problems[0].reason == "scored on 10,000 images where other seeds were scored on 500"
+    assert values(results, "cnn") == [0, 2]
+
+
 def test_a_metric_without_a_value_is_named(folder: Path) -> None:
     metrics = {"error": {"value": None, "unit": "%"}, "correct": {"value": 3, "unit": "images"}}
     toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json", metrics=metrics)

@@ -51,13 +51,14 @@ def test_another_budget_than_the_cell_s_other_seeds_is_left_out(folder: Path) ->
     assert seeds(results, "cnn") == [0, 2]
 
 
-def test_fewer_steps_than_the_config_says_are_left_out(folder: Path) -> None:
+@pytest.mark.parametrize("steps", [500, 1_920])
+def test_fewer_or_more_steps_than_the_config_says_are_left_out(folder: Path, steps: int) -> None:
     for seed in (0, 1, 2):
         change(folder, "cnn", seed, config={"steps": 960})
-    change(folder, "cnn", 0, steps=500)
+    change(folder, "cnn", 0, steps=steps)
     problem = only(results := collect(folder))
     assert (problem.kind, problem.seed) == ("foreign", 0)
-    assert "500 steps where its config says 960" in problem.reason
+    assert f"done after {steps:,} steps where its config says 960" in problem.reason
     assert seeds(results, "cnn") == [1, 2]
 
 
