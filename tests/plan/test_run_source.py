@@ -147,7 +147,7 @@ def test_a_run_is_evaluated_again_when_an_option_of_evaluation_changes(
 
 
 def test_a_run_is_evaluated_again_when_its_weights_change(house: House) -> None:
-    """Two trainings of one digest need not end in the same weights: on a GPU they do not."""
+    """The digest of a training says what was asked for, not what came of it on which machine."""
     cell = house.cells[0]
     assert evaluation_digest(cell, MANIFEST | {"weights": "others"}) != evaluation_digest(cell, MANIFEST)
 
