@@ -12,6 +12,7 @@ from pathlib import Path
 from capsbench.errors import ResourceError
 
 LOCK = ".lock"  # in a results folder, and in each folder below it that one process at a time works in
+READING = ".reading"  # in a results folder, held for the moment in which the Snakefile is read
 CLAIM = ".claim"  # in a run's folder, held by the `capsbench work` that has chosen it; nobody ever waits for one
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 _waits: list[str] = []  # what this process waits for at the moment

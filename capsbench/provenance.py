@@ -119,10 +119,10 @@ def import_source(roots: Iterable[str]) -> None:
     """
     missing = sorted(_closure(roots, {})[1] - sys.modules.keys())
     for name in missing:
-        with contextlib.suppress(ImportError):  # of a library that is not here: who needs it says so
+        with contextlib.suppress(Exception):  # a library that is not here, or is broken: who needs it says so
             importlib.import_module(name)
     changed = [path for path, stamp in _read.items() if not path.is_file() or _stamp(path) != stamp]
-    if missing and changed:
+    if changed and any(name in sys.modules for name in missing):  # else all had been imported before
         raise ResourceError(f"{changed[0]} was changed after this command began; say it again.")
 
 

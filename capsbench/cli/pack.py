@@ -128,9 +128,10 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
         raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
 
     house = _house_of(results)
-    waiting = {}
+    waiting, judged = {}, set()
     for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):
-        if os.access(manifest.parent, os.W_OK) and is_held(manifest.parent):
+        judged.add(manifest)
+        if _is_at_work(manifest.parent):
             waiting[manifest.parent] = "a process is at work on it."
         elif not _is_over(manifest, house):
             waiting[manifest.parent] = "it is not evaluated yet, and its weights stay here."
@@ -140,6 +141,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
 
     # Listed before the archive is begun, which may lie in the folder itself; nor is an earlier one of its name packed.
     kept = [path for path in _kept(results, waiting) if not (to.exists() and path.samefile(to))]
+    kept = [path for path in kept if path in judged or path.name != "manifest.json"]  # trained since: not evaluated
 
     def fill(out: tarfile.TarFile) -> None:
         for path in kept:
@@ -173,6 +175,13 @@ def _kept(folder: Path, waiting: Collection[Path]) -> Iterator[Path]:
         yield from (here / name for name in sorted(files) if _travels(name) and (here / name).is_file())
 
 
+def _is_at_work(run: Path) -> bool:
+    try:
+        return is_held(run)
+    except ResourceError:  # in a folder that may only be read nobody works
+        return False
+
+
 def _travels(name: str) -> bool:
     return name not in LEFT_OUT and not name.startswith(".")
 
@@ -181,7 +190,8 @@ def _house_of(results: Path) -> House | None:
     """The plan that made a results folder, where it is still there: it says what an evaluation consists of."""
     try:
         plan = read_json(results / "plan.json")
-        return House.load(Path(plan["file"]), plan["dataset"]["name"])
+        house = House.load(Path(plan["file"]), plan["dataset"]["name"])
+        return house if house.digest == plan["digest"] else None
     except (CapsbenchError, ValueError, KeyError, TypeError):
         return None
 
@@ -202,9 +212,9 @@ def _is_over(manifest: Path, house: House | None) -> bool:
     place = manifest.parent
     rows = house.cells if house is not None else ()
     cell = next((row for row in rows if (row.task, row.folder_name) == (place.parts[-3], place.parts[-2])), None)
-    if cell is not None and (place / "weights.safetensors").is_file():
-        return is_evaluated(place, cell, evaluation_digest(cell, said))
     try:
+        if cell is not None and (place / "weights.safetensors").is_file():
+            return is_evaluated(place, cell, evaluation_digest(cell, said))
         found = [read_json(path) for path in place.glob("*/metrics.json")]
         scored = {(metrics["weights"], metrics["digest"]) for metrics in found}
     except (ValueError, KeyError, TypeError):

@@ -105,7 +105,7 @@ def _train(
     from capsbench.training import device as devices
     from capsbench.training.run import Setting
 
-    import_all([cell for cell, _ in waiting])
+    import_all([*(cell for cell, _ in waiting), *(cell for cell, *_ in evaluate or ())])
     devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
     with held_device(console, device) as chosen:
@@ -255,6 +255,7 @@ def _evaluate_missing(
         from capsbench.data.digits import load_digits
         from capsbench.training import device as devices
 
+        import_all([cell for cell, *_ in todo])
         devices.set_up(threads)
         with held_device(console, device) as chosen:
             _evaluate(console, house, todo, load_digits(source, chosen), chosen)

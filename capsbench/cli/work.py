@@ -77,7 +77,8 @@ def work(
         try_routings(house, [run.cell for run in left if run.house is house])
     import_all([run.cell for run in left])
     while left and not deadline.over:
-        run = next((run for run in left if not is_held(_place(run))), left[0])
+        free = next((run for run in left if not is_held(_place(run))), None)
+        run = free or left[0]  # others are at work on every run that is left: this waits for one of them
         known = expected_seconds(run.house, run.source, run.cell, run.seed) if lent is not None else None
         if why := gone.why_no_time_for(known):
             console.print(f"{run.cell.label} seed {run.seed}: not begun, {why}", markup=False)
@@ -85,9 +86,8 @@ def work(
             passed_over += 1
             continue
         its = _with_it(run, left)
-        all_taken = is_held(_place(run))  # others are at work on every run that is left: this waits for one of them
         try:
-            with deadline.saving(), nullcontext(True) if all_taken else _claimed(its) as is_ours:
+            with deadline.saving(), nullcontext(True) if free is None else _claimed(its) as is_ours:
                 still = _make(console, its, deadline, device, threads) if is_ours else its
         except Exception as error:
             if isinstance(error, ResourceError) and deadline.over:
@@ -108,7 +108,8 @@ def work(
 def _claimed(runs: list[Todo]) -> Iterator[bool]:
     """Within: no other `capsbench work` chooses one of `runs`. Yields False where one was faster."""
     with ExitStack() as claims:
-        ours = [claims.enter_context(claimed(_place(run))) for run in runs]
+        # the seeds of a row that is to be tuned have one place
+        ours = [claims.enter_context(claimed(place)) for place in dict.fromkeys(_place(run) for run in runs)]
         yield all(ours)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, ResourceError
 from capsbench.files import read_json, write_json
-from capsbench.locks import lock, writable
+from capsbench.locks import READING, is_held, lock, writable
 from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
 from capsbench.pipeline.state import described, finished, is_over, is_report_kept, report_source
 from capsbench.plan.done import cost_digest, evaluation_source, is_measured, is_tuned, run_digests, tuning_digest
@@ -72,18 +72,20 @@ class Pipeline:
 
         A dry run shows what the files say then; `begin` refuses to work on them.
         """
+        folder = self.house.folder
         try:
-            ours = lock(self.house.folder)
+            reading = lock(folder, wait=True, name=READING)  # one after the other: each is done within seconds
         except OSError:  # results that may only be looked at: nobody works there
             self.bring_up_to_date()
             return self
-        if ours is None:
-            print(f"Another Snakemake is at work on {self.house.folder}: nothing is written there.", file=sys.stderr)
-            return replace(self, is_another_s=True)
         try:
+            if is_held(folder):
+                print(f"Another Snakemake is at work on {folder}: nothing is written there.", file=sys.stderr)
+                return replace(self, is_another_s=True)
             self.bring_up_to_date()
         finally:
-            os.close(ours)
+            if reading is not None:
+                os.close(reading)
         return self
 
     def bring_up_to_date(self) -> None:

@@ -46,7 +46,7 @@ def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
 
     Nobody says how long affNIST's models were trained.
     """
-    images = house.epoch_images(cell.options)
+    images = house.epoch_images(getattr(house.plan.tasks, cell.task))  # few digits by an axis train as many steps
     steps = cell.steps(images)
     seen = steps * cell.training.batch
     if cell.task == "mnist":

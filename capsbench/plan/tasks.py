@@ -219,6 +219,9 @@ class AffnistTask(TaskPlan):
             words.append(Reduction("measuring", f"matched on {self.probe_images:,} of 320,000 images"))
         if self.held_out < 10_000:
             words.append(Reduction("measuring", f"{self.held_out:,} of 10,000 held-out digits"))
+        if self.held_out > 10_000:
+            left = (self.train_images or TRAINING_DIGITS) - self.held_out * (self.train_images is None)
+            words.append(Reduction("experiment", f"{left:,} training digits"))
         if self.factor_images < TEST_DIGITS:
             words.append(Reduction("measuring", f"single factors on {self.factor_images:,} of {TEST_DIGITS:,} digits"))
         return words

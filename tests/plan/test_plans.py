@@ -132,16 +132,28 @@ AUTHORS = "budget: authors\nseeds: [0, 1]\ntraining: {steps: 300_000, decay_peri
         (SHORT, "two_digit: {variants: [two-digit-kmeans], training: {epochs: 1}}", "469 steps, less than the"),
         (SHORT, "two_digit: {variants: [two-digit-max-mlp], training: {epochs: 10}}", "4,688 steps, less than the"),
         (AUTHORS, "mnist: {variants: [cnn], training: {steps: 500}}", "500 steps in the place of the authors'"),
+        (
+            SHORT,
+            "mnist: {variants: [cnn], axes: {per_class: [9]}, training: {epochs: 9}}",
+            "4,219 steps in the place of",
+        ),
         (AUTHORS, "multimnist: {variants: [capsnet-r1-recon]}", "38,400,000 training pairs seen, of the paper's"),
     ],
 )
 def test_a_task_that_cuts_its_budget_judges_no_published_value(tmp_path: Path, head, task, words) -> None:
     path = tmp_path / "cut.yaml"
     path.write_text(f"name: cut\n{head}tasks:\n  {task}\n")
-    (cell,) = (house := House.load(path)).cells
-    kind, said = house.reduced(cell)[0]
-    assert kind == "training"
-    assert said.startswith(words)
+    for cell in (house := House.load(path)).cells:
+        kind, said = house.reduced(cell)[0]
+        assert kind == "training"
+        assert said.startswith(words)
+
+
+def test_who_holds_out_most_digits_trains_on_few(tmp_path: Path) -> None:
+    path = tmp_path / "held.yaml"
+    path.write_text(f"name: held\n{SHORT}tasks:\n  affnist: {{variants: [cnn-pool], held_out: 50_000}}\n")
+    house = House.load(path)
+    assert ("experiment", "10,000 training digits") in house.reduced(house.cells[0])
 
 
 def test_an_epoch_of_few_digits_a_class_is_short(plan) -> None:

@@ -84,6 +84,12 @@ def test_metrics_of_another_shape_are_unreadable(folder: Path, metrics: object) 
     assert values(results, "cnn") == [0, 2]
 
 
+def test_absent_digits_may_have_more_ink_than_one_that_is_there(folder: Path) -> None:
+    metrics = {"error": {"value": 1.0, "unit": "%"}, "leakage": {"value": 526.8, "unit": "%"}}
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json", metrics=metrics)
+    assert kinds(collect(folder)) == {}
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000, b"null", b"3"])
 def test_a_manifest_that_is_none_is_unreadable(folder: Path, content: bytes) -> None:
     (toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json").write_bytes(content)
