@@ -72,8 +72,8 @@ def pack(
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
 ) -> None:
     """Pack code, MNIST and missing packages for a GPU machine without a network, or the results that it brings back."""
-    from capsbench.cli.pack import archived_name, pack_results
     from capsbench.cli.pack import pack as pack_code
+    from capsbench.cli.pack_results import archived_name, pack_results
 
     if results is not None:
         if plans or python or have:

@@ -17,7 +17,9 @@ from rich.console import Console
 from tools import mnist_folder
 
 from capsbench.cli import pack as packing
-from capsbench.cli.pack import archived_name, missing_packages, pack_results
+from capsbench.cli import pack_results as packing_results
+from capsbench.cli.pack import missing_packages
+from capsbench.cli.pack_results import archived_name, pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_json
@@ -268,7 +270,7 @@ def test_a_run_without_one_of_its_plan_s_conditions_stays_where_its_weights_are(
 
 def test_what_goes_away_while_it_is_packed_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "plan.json").touch()
-    monkeypatch.setattr(packing, "_kept", lambda *_: iter([tmp_path / "gone"]))
+    monkeypatch.setattr(packing_results, "_kept", lambda *_: iter([tmp_path / "gone"]))
     with pytest.raises(ResourceError, match="gone went away while it was packed; say this again"):
         pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
     assert not (tmp_path / "back.tar.gz").exists()
