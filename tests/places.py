@@ -150,12 +150,16 @@ def refused(said: Said, *words: str) -> None:
         assert word in said.text
 
 
-def processes(group: int, command: re.Pattern[str]) -> list[int]:
-    """The processes of a group whose command line begins as `command` says: not the shells that started them."""
-    whole_lines = ["ps", "-ww", "-eo", "pid,pgid,args"]  # pytest's readline leaves ps a width of 80
+def processes(group: int, command: re.Pattern[str], state: str = "") -> list[int]:
+    """The processes of a group whose command line begins as `command` says: not the shells that started them.
+
+    `state` asks for one of ps' letters, such as T for stopped.
+    """
+    whole_lines = ["ps", "-ww", "-eo", "pid,pgid,stat,args"]  # pytest's readline leaves ps a width of 80
     listed = subprocess.run(whole_lines, capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    return [int(pid) for pid, pgid, words in rows if int(pgid) == group and command.match(words)]
+    rows = [line.split(None, 3) for line in listed.splitlines()[1:]]
+    ours = [(pid, stat) for pid, pgid, stat, words in rows if int(pgid) == group and command.match(words)]
+    return [int(pid) for pid, stat in ours if stat.startswith(state)]
 
 
 def copy_source(folder: Path, origin: Path = REPOSITORY) -> Path:

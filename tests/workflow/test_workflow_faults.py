@@ -172,16 +172,16 @@ def halted(process: subprocess.Popen[str], seconds: float = 300) -> int:
     """The trainer of a group, once it has stopped itself."""
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
-        for pid in trainers(process.pid):
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-                return pid
+        # One listing says both: what a trainer forks bears its command line for a moment and is gone at a second look.
+        if stopped := trainers(process.pid, state="T"):
+            return stopped[0]
         time.sleep(0.05)
     raise AssertionError("no trainer stopped itself")
 
 
-def trainers(group: int) -> list[int]:
+def trainers(group: int, state: str = "") -> list[int]:
     """The processes of a group that train."""
-    return processes(group, re.compile(r"\S*python\S* -m capsbench (--log \S+ )?train "))
+    return processes(group, re.compile(r"\S*python\S* -m capsbench (--log \S+ )?train "), state)
 
 
 @pytest.mark.slow
