@@ -18,17 +18,19 @@ from capsbench.models.flops import flops, forward_flops
 from capsbench.plan import House
 from capsbench.plan.done import cost_digest, is_measured
 
-PLAN = """
+HEAD = """
 name: costs
 budget: reduced
 seeds: [0]
 width: 0.0625
 training: {steps: 4, batch: 16, precision: float32}
 cost: {batch: 4, repetitions: 3}
+"""
+PLAN = f"""{HEAD}
 variants:
-  twice: {base: capsnet-r3-recon, title: The same under another name}
-  plain: {model: cnn, channels: [32], kernels: [5], head: average}
-  own: {base: capsnet-r3-recon, routing: "cost_routing:halves"}
+  twice: {{base: capsnet-r3-recon, title: The same under another name}}
+  plain: {{model: cnn, channels: [32], kernels: [5], head: average}}
+  own: {{base: capsnet-r3-recon, routing: "cost_routing:halves"}}
 tasks:
   mnist:
     variants: [plain, capsnet-r3-recon, twice, own]
@@ -109,21 +111,9 @@ tasks:
             assert flops(lambda model=model: model(torch.zeros(IMAGES, 1, 28, 28))) < IMAGES * row["flops"]["inference"]
 
 
-ONE_CELL = """
-name: one
-budget: reduced
-seeds: [0]
-width: 0.0625
-training: {steps: 4, batch: 16, precision: float32}
-cost: {batch: 4, repetitions: 2}
-tasks:
-  TASK: {variants: [VARIANT]}
-"""
-
-
 def measured_alone(folder: Path, task: str, variant: str) -> tuple[House, dict]:
     """A plan of one cell, and that cell's row."""
-    (folder / "one.yaml").write_text(ONE_CELL.replace("TASK", task).replace("VARIANT", variant))
+    (folder / "one.yaml").write_text(f"{HEAD}tasks: {{{task}: {{variants: [{variant}]}}}}")
     house = House.load(folder / "one.yaml")
     (row,) = measure_cost(house, torch.device("cpu"), 1, lambda _: None)["rows"]
     return house, row
@@ -159,7 +149,7 @@ def test_inference_is_measured_in_evaluation_mode_and_the_rest_in_training_mode(
     finally:
         handle.remove()
     time, flop, memory = [False, True], [False, True], [True]
-    assert seen == 3 * time + flop + memory  # a round that warms up, and two repetitions
+    assert seen == 4 * time + flop + memory  # a round that warms up, and three repetitions
 
 
 def test_each_phase_is_timed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +178,7 @@ def test_each_phase_is_timed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(CapsNet, "train", timed_train)
     monkeypatch.setattr(Tensor, "backward", timed_backward)
     row = measured_alone(tmp_path, "mnist", "capsnet-r3-recon")[1]
-    assert row["seconds"] == {"inference": [1, 1], "forward": [10, 10], "backward": [100, 100]}
+    assert row["seconds"] == {"inference": 3 * [1], "forward": 3 * [10], "backward": 3 * [100]}
 
 
 @pytest.mark.parametrize("beyond", [0, 5 * 2**20])

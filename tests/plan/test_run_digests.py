@@ -48,23 +48,14 @@ def run_digest(folder: Path, task: str, option: str, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("task", "option", "values"), [(task, *said) for task, options in TRAINS.items() for said in options.items()]
+    ("trains", "task", "option", "values"),
+    [(of is TRAINS, task, *said) for of in (TRAINS, EVALUATES) for task in of for said in of[task].items()],
 )
-def test_a_run_is_made_again_when_an_option_of_training_changes(
-    tmp_path: Path, task: str, option: str, values: tuple[Any, Any]
+def test_a_run_is_made_again_when_an_option_of_training_changes_and_kept_for_one_of_evaluation(
+    tmp_path: Path, trains: bool, task: str, option: str, values: tuple[Any, Any]
 ) -> None:
     first, second = (run_digest(tmp_path, task, option, value) for value in values)
-    assert first != second
-
-
-@pytest.mark.parametrize(
-    ("task", "option", "values"), [(task, *said) for task, options in EVALUATES.items() for said in options.items()]
-)
-def test_a_run_is_kept_when_an_option_of_evaluation_changes(
-    tmp_path: Path, task: str, option: str, values: tuple[Any, Any]
-) -> None:
-    first, second = (run_digest(tmp_path, task, option, value) for value in values)
-    assert first == second
+    assert (first != second) is trains
 
 
 @pytest.mark.parametrize("task", TRAINS)
