@@ -45,8 +45,7 @@ def ablation_table(results: Results) -> ExtraTable | None:
     for row in readable(results, rows):
         title = results.plan.title(row.row.variant)
         against = results.plan.title(row.row.reference) if row.row.reference else NOTHING
-        unit = f", {row.metric.unit}" if row.metric.unit else ""
-        texts = [row.task, against, *factor_words(row.row.differs), f"{row.metric.label} ({row.condition}){unit}"]
+        texts = [row.task, against, *factor_words(row.row.differs), row.measured]
         entries = [
             Entry(title, title),
             *(Entry(text, text) for text in texts),

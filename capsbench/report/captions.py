@@ -155,8 +155,7 @@ def pairs_drawn(results: Results) -> list[str]:
 
 def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
     """The sentences under a task's table; the first is its title. `with_paper`: it has a column paper."""
-    badge = results.plan.dataset.badge
-    sentences = [f"{spec_for(task, results).title.replace('{badge}', badge)}."]
+    sentences = [f"{spec_for(task, results).title}."]
     sentences += conditions_in_words(results, task)
     sentences += pairs_drawn(results) if task == "multimnist" else []
     sentences.append(MEANS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -47,6 +47,11 @@ class Compared:
     crossed: Estimate | None = None  # over seeds and test digits: report/over_digits.py
 
     @property
+    def measured(self) -> str:
+        """`error (test), %`."""
+        return replace(self.metric, label=f"{self.metric.label} ({self.condition})").heading
+
+    @property
     def estimate(self) -> Estimate | None:
         """The difference as it is reported: over seeds and test digits where that is to be had."""
         return self.crossed or self.welch
@@ -63,7 +68,10 @@ def compared(results: Results, table: str) -> list[Compared]:
         for row in comparisons:
             for condition in spec.conditions:
                 for metric in metrics:
-                    own, other = (_values(frame, name, condition, metric.name) for name in (row.variant, row.reference))
+                    own, other = (
+                        results.values(task, condition, metric.name, name) if name else []
+                        for name in (row.variant, row.reference)
+                    )
                     rows.append(Compared(task, dataset, row, condition, metric, *_statistics(own, other)))
     return rows
 
@@ -71,11 +79,6 @@ def compared(results: Results, table: str) -> list[Compared]:
 def readable(results: Results, rows: list[Compared]) -> list[Compared]:
     """Those that a readable table shows: the task's first metric, and on MNIST the gap between training and test."""
     return [row for row in rows if row.metric in (spec_for(row.task, results).main[0], GAP)]
-
-
-def _values(frame: pd.DataFrame, variant: str | None, condition: str, metric: str) -> list[float]:
-    chosen = (frame["variant"] == variant) & (frame["condition"] == condition) & (frame["metric"] == metric)
-    return [float(value) for value in frame.loc[chosen, "value"]]
 
 
 def _statistics(own: list[float], other: list[float]) -> tuple[Summary, Summary, float | None, Estimate | None]:

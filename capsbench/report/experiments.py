@@ -103,7 +103,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
     return Experiment(
         task,
-        spec.title.replace("{badge}", results.plan.dataset.badge),
+        spec.title,
         f"{metric.heading} ({condition})" if len(spec.conditions) > 1 else metric.heading,
         badge,
         budget_words(results).split(" (")[0],

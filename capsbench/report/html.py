@@ -147,7 +147,7 @@ def _task_view(results: Results, task: str) -> TaskView:
     metrics = csv_frame(long_table(results, task)).astype(object)
     return TaskView(
         task=task,
-        title=spec_for(task, results).title.replace("{badge}", results.plan.dataset.badge),
+        title=spec_for(task, results).title,
         table=table,
         caption=" ".join(table.caption[1:]),
         reductions=reductions_of(results, task),

@@ -67,13 +67,12 @@ def ladder_table(results: Results) -> ExtraTable | None:
         title = results.plan.title(row.row.variant)
         factor, value, _ = factor_words(row.row.differs)
         parameters, flops = cost_of(results, row)
-        unit = f", {row.metric.unit}" if row.metric.unit else ""
         entries = [
             Entry(title, title),
             *(Entry(text, text) for text in (row.task, factor, value)),
             Entry(span([parameters]) or NOTHING, parameters),
             Entry(NOTHING if flops is None else f"{flops / 1e6:,.1f}", flops),
-            Entry(f"{row.metric.label} ({row.condition}){unit}"),
+            Entry(row.measured),
             Entry(with_interval(row.own, row.metric.unit), row.own.mean),
             Entry(difference_words(row), row.difference),
             Entry(str(row.own.n), row.own.n),

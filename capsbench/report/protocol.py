@@ -52,7 +52,7 @@ def differences(results: Results, task: str) -> list[Difference]:
         Difference("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
     ]
     if task == "affnist":
-        matched = _metric_values(results, "affnist", "matched", "held_out_accuracy")
+        matched = results.values("affnist", "matched", "held_out_accuracy")
         at = f"{min(matched):.2f} % of digits held out of training" if matched else "no run was matched"
         found.append(
             Difference("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
@@ -122,9 +122,3 @@ def _test_set(results: Results, task: str) -> tuple[str, bool]:
 
 def _resolved(runs: list[Run], key: str) -> list[str]:
     return sorted({str(run.manifest.resolved.get(key)) for run in runs})
-
-
-def _metric_values(results: Results, task: str, condition: str, metric: str) -> list[float]:
-    frame = results.frame
-    rows = (frame["task"] == task) & (frame["condition"] == condition) & (frame["metric"] == metric)
-    return [float(value) for value in frame.loc[rows, "value"]]

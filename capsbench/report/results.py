@@ -121,6 +121,13 @@ class Results:
         ]
         return sorted(runs, key=lambda run: (order[run.key.variant], run.key.seed))
 
+    def values(self, task: str, condition: str, metric: str, variant: str | None = None) -> list[float]:
+        """The values of a metric, one a run that counts: of a variant, or of the whole task."""
+        frame = self.frame
+        rows = (frame["task"] == task) & (frame["condition"] == condition) & (frame["metric"] == metric)
+        rows = rows if variant is None else rows & (frame["variant"] == variant)
+        return [float(value) for value in frame.loc[rows, "value"]]
+
     @property
     def failed(self) -> int:
         """How many runs failed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
@@ -38,7 +38,7 @@ class TableSpec:
     """What a task's table is about. A task without a spec gets a plain table of all its metrics."""
 
     task: str
-    title: str  # {badge} is what the plan calls its data
+    title: str  # in SPECS, {badge} is what the plan calls its data
     conditions: tuple[str, ...]
     shown: str  # the condition of figures with one number a run, which every finished run has
     main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
@@ -97,9 +97,9 @@ SPECS = {
 
 
 def spec_for(task: str, results: Results) -> TableSpec:
-    """The registered spec of a task, or a plain one that shows the first metrics its runs have."""
+    """The registered spec of a task with the data in its title, or a plain one with the first metrics its runs have."""
     if task in SPECS:
-        return SPECS[task]
+        return replace(SPECS[task], title=SPECS[task].title.replace("{badge}", results.plan.dataset.badge))
     frame = results.frame[results.frame["task"] == task]
     first = frame.drop_duplicates("metric").head(4)
     main = tuple(Metric(str(row.metric), str(row.metric), str(row.unit)) for row in first.itertuples())

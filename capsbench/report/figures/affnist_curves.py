@@ -68,9 +68,5 @@ def draw(results: Results) -> Drawing:
 
 def _matched_at(results: Results) -> float | None:
     """The held-out accuracy (percent) of condition `matched`, if the runs agree on one."""
-    frame = results.frame
-    levels = frame.loc[
-        (frame["task"] == "affnist") & (frame["condition"] == "matched") & (frame["metric"] == "held_out_accuracy"),
-        "value",
-    ].unique()
-    return float(levels[0]) if len(levels) == 1 else None
+    levels = set(results.values("affnist", "matched", "held_out_accuracy"))
+    return levels.pop() if len(levels) == 1 else None

@@ -39,8 +39,7 @@ def draw(results: Results) -> Drawing:
             _log_x(axes)
             axes.set_ylim(*_limits([row for row, _ in rows]))
             axes.set_xlabel(quantity)
-        unit = f", {metric.unit}" if metric.unit else ""
-        line[0].set_ylabel(f"{task} ({rows[0][0].cell.condition})\n{metric.label}{unit}")
+        line[0].set_ylabel(f"{task} ({rows[0][0].cell.condition})\n{metric.heading}")
         shown += [row.cell.variant for row, _ in rows]
     key(figure, looks(results), [v for v in looks(results) if v in shown])
     words = [

@@ -28,7 +28,7 @@ def draw(results: Results) -> Drawing:
     for axes, ((task, condition), of) in zip(grid[:, 0], panels.items(), strict=True):
         _panel(axes, results, of)
         axes.set_title(f"{task}, {condition}" if condition != "test" else task)
-        axes.set_xlabel(f"{of[0].metric.label}, {of[0].metric.unit}" if of[0].metric.unit else of[0].metric.label)
+        axes.set_xlabel(of[0].metric.heading)
     title, *words = ladder_caption(results, gains=False)
     explained = "Dot and bar: mean over seeds and Student's t 95 % interval; the line leads from rung to rung."
     explained += " A bar may go on beyond the panel."

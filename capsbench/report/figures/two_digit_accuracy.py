@@ -34,7 +34,6 @@ def draw(results: Results) -> Drawing:
     height = 0.8 / len(conditions)
     figure = canvas(WIDTH, 1.1 + (0.16 + 0.2 * len(conditions)) * len(variants))
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    frame = results.frame[results.frame["task"] == TASK]
     for axes, metric in zip(panels, metrics, strict=True):
         for row in rows:
             if row.cell.metric != metric.name or row.cell.condition not in conditions or row.cell.variant in empty:
@@ -48,8 +47,7 @@ def draw(results: Results) -> Drawing:
             axes.barh(y, row.summary.mean, 0.92 * height, color=COLOURS[k], hatch=HATCHES[k], edgecolor="white", lw=0)
             if row.summary.low is not None and row.summary.high is not None:
                 axes.plot([max(row.summary.low, 0), min(row.summary.high, 100)], [y, y], color=INK, lw=1.4)
-            of = frame[(frame["variant"] == row.cell.variant) & (frame["condition"] == row.cell.condition)]
-            seeds = of.loc[of["metric"] == metric.name, "value"]
+            seeds = results.values(TASK, row.cell.condition, metric.name, row.cell.variant)
             axes.plot(seeds, [y] * len(seeds), "|", color=INK, ms=5, mew=1)
         axes.set_xlim(0, 100)
         axes.set_xticks([0, 50, 100])
