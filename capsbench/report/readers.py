@@ -41,6 +41,16 @@ def read_series(results: Results, run: Run, name: str, columns: Mapping[str, typ
     return frame
 
 
+def read_all(results: Results, runs: Sequence[Run], name: str, columns: Mapping[str, type]) -> pd.DataFrame | None:
+    """The CSV file `name` of every run that has rows in it, with the run's variant and seed; None where none has."""
+    parts = []
+    for run in runs:
+        part = read_series(results, run, name, columns)
+        if part is not None and len(part):
+            parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
+    return pd.concat(parts, ignore_index=True) if parts else None
+
+
 def read_arrays(results: Results, run: Run, name: str, shapes: dict[str, str]) -> Arrays | None:
     """The arrays of the npz file `name` in a run's folder, or None if it is not there.
 

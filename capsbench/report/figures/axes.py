@@ -12,7 +12,7 @@ from capsbench.report.captions import task_in_words
 from capsbench.report.compared import GAP
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, Look, canvas, key, looks_of, number_axis, tidy
+from capsbench.report.figures.style import Look, key, looks_of, number_axis, panel_grid, tidy
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, spec_for
@@ -39,16 +39,11 @@ def draw(results: Results) -> Drawing:
     panels = _panels(results)
     if not panels:
         raise NotDrawnError("no row of an axis is finished" if results.plan.axes else "the plan has no axes")
-    columns = min(len(panels), 2)
-    lines = -(-len(panels) // columns)
     bases = list(dict.fromkeys(point.base for panel in panels for point in panel.points))
     found = looks_of(bases)  # few of a plan's many rows: their looks in the whole plan may be much alike
-    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(bases) // 3) + 0.3)
-    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes, panel in zip(grid, panels, strict=False):
+    figure, grid = panel_grid(len(panels), min(len(panels), 2), 2.7, above=0.2 * -(-len(bases) // 3) + 0.3)
+    for axes, panel in zip(grid, panels, strict=True):
         _draw_panel(axes, results, panel, found)
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
     key(figure, found, bases)
     tasks = list(dict.fromkeys(panel.task for panel in panels))
     words = [
@@ -63,17 +58,13 @@ def _panels(results: Results) -> list[Panel]:
     """Every panel in which a row that an axis made has a value."""
     found = []
     for task, points in results.plan.axes.items():
-        frame, spec = results.frame[results.frame["task"] == task], spec_for(task, results)
+        spec = spec_for(task, results)
         metrics = [metric for metric in spec.main if metric.headline][:1] + ([GAP] if task == "mnist" else [])
         for axis in dict.fromkeys(point.axis for point in points):
             of = [point for point in points if point.axis == axis]
             for condition in spec.conditions:
                 for metric in metrics:
-                    shown = frame[(frame["condition"] == condition) & (frame["metric"] == metric.name)]
-                    values = {
-                        point.variant: [float(v) for v in shown.loc[shown["variant"] == point.variant, "value"]]
-                        for point in of
-                    }
+                    values = {p.variant: results.values(task, condition, metric.name, p.variant) for p in of}
                     if any(values[point.variant] for point in of if point.variant != point.base):
                         found.append(Panel(task, axis, condition, metric, of, values))
     return found
@@ -102,7 +93,7 @@ def _draw_panel(axes: Axes, results: Results, panel: Panel, found: Mapping[str, 
     axes.set_ylim(min(seen) - room, max(seen) + room)
     number_axis(axes, sorted(places))
     axes.set_xlabel(LABELS[panel.axis])
-    axes.set_ylabel(f"{panel.metric.label}, {panel.metric.unit}" if panel.metric.unit else panel.metric.label)
+    axes.set_ylabel(panel.metric.heading)
     several = len(spec_for(panel.task, results).conditions) > 1
     axes.set_title(f"{panel.task}, {panel.condition}" if several else panel.task)
     tidy(axes)

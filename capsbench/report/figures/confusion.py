@@ -12,7 +12,7 @@ from capsbench.report.answers import CLASSES, read_answers
 from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import HEADLINE
-from capsbench.report.figures.style import MUTED, WIDTH, canvas, label
+from capsbench.report.figures.style import MUTED, WIDTH, label, panel_grid
 from capsbench.report.readers import scored
 from capsbench.report.results import Results
 
@@ -36,20 +36,16 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
     wrong = {variant: _wrong(np.mean(counts[variant], axis=0)) for variant in chosen}
     most = max(float(matrix.max()) for matrix in wrong.values())
     columns = min(COLUMNS, len(chosen))
-    lines = -(-len(chosen) // columns)
-    figure = canvas(WIDTH if columns == COLUMNS else 3.1 * columns, 2.85 * lines)
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    for k, axes in enumerate(panels.flat):
-        if k >= len(chosen):
-            axes.set_visible(False)
-            panels.flat[k - columns].tick_params(labelbottom=True)
-            continue
-        _panel(axes, wrong[chosen[k]], max(most, 1.0))
-        axes.set_title(label(chosen[k]), fontsize=8.5)
+    width = WIDTH if columns == COLUMNS else 3.1 * columns
+    figure, panels = panel_grid(len(chosen), columns, 2.85, width=width, sharex=True, sharey=True)
+    for k, (axes, variant) in enumerate(zip(panels, chosen, strict=True)):
+        _panel(axes, wrong[variant], max(most, 1.0))
+        axes.set_title(label(variant), fontsize=8.5)
         if k % columns == 0:
             axes.set_ylabel("true digit")
         if k + columns >= len(chosen):
             axes.set_xlabel("answer")
+            axes.tick_params(labelbottom=True)  # the lowest of its column, which may stand above an empty place
     runs = listing(f"{counted(len(counts[variant]), 'run')} of {variant}" for variant in chosen)
     others = sorted(set(counts) - set(chosen))
     caption = (

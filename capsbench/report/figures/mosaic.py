@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from capsbench.report.figures.style import INK, MUTED, PALE
-from capsbench.report.results import Run
+from capsbench.report.readers import Arrays, read_arrays
+from capsbench.report.results import Results, Run
 
 GAP = 2  # pixels of the digits
 HEADLINE = "capsnet-r3-recon"  # the paper's own model: where one variant stands for all, this one does
@@ -20,6 +21,18 @@ def headline_run(runs: Sequence[Run]) -> Run:
     """The run shown where there is room for one: the paper's model if it is there, else the last variant's."""
     ours = [run for run in runs if run.key.variant == HEADLINE]
     return (ours or [run for run in runs if run.key.variant == runs[-1].key.variant])[0]
+
+
+def headline_arrays(
+    results: Results, runs: Sequence[Run], name: str, shapes: dict[str, str]
+) -> tuple[Run, Arrays] | None:
+    """The run shown where there is room for one, of those whose file `name` can be had, and its arrays."""
+    left = list(runs)
+    while left:
+        left.remove(run := headline_run(left))
+        if (found := read_arrays(results, run, name, shapes)) is not None:
+            return run, found
+    return None
 
 
 def tile(pictures: np.ndarray) -> np.ndarray:

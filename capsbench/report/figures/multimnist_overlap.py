@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from capsbench.report.captions import conditions_in_words, pairs_drawn
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, seeds_and_mean, tidy
-from capsbench.report.readers import OVERLAP, read_series, scored
+from capsbench.report.figures.style import MUTED, key, looks, panel_grid, seeds_and_mean, tidy
+from capsbench.report.readers import OVERLAP, read_all, scored
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
 
@@ -17,25 +15,17 @@ COPY = "baseline_"  # the merged input itself, taken for each digit
 
 def draw(results: Results) -> Drawing:
     """One panel a metric of the readable table, as far as overlap.csv has it; one line a variant."""
-    parts = []
-    for run in scored(results, "multimnist", "test"):
-        part = read_series(results, run, "test/overlap.csv", OVERLAP)
-        if part is not None and len(part):
-            parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
-    if not parts:
+    frame = read_all(results, scored(results, "multimnist", "test"), "test/overlap.csv", OVERLAP)
+    if frame is None:
         raise NotDrawnError("no finished run of task multimnist has an overlap.csv")
-    frame = pd.concat(parts, ignore_index=True)
     frame["overlap"] = (frame["overlap_low"] + frame["overlap_high"]) / 2
     found = set(frame["metric"])
     shown = [m for m in spec_for("multimnist", results).main if m.name in found and not m.name.startswith(COPY)]
     metrics = {m.name: m.heading for m in shown[:PANELS]}
     metrics = metrics or {name: name for name in sorted(found)[:PANELS]}
     variants = list(dict.fromkeys(frame["variant"]))
-    columns_shown = min(len(metrics), 2)
-    lines = -(-len(metrics) // columns_shown)
-    figure = canvas(WIDTH, 2.5 * lines + 0.5)
-    panels = figure.subplots(lines, columns_shown, squeeze=False).flat
-    for axes, (metric, label) in zip(panels, metrics.items(), strict=False):
+    figure, panels = panel_grid(len(metrics), min(len(metrics), 2), 2.5, above=0.5)
+    for axes, (metric, label) in zip(panels, metrics.items(), strict=True):
         for variant in variants:
             of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
             seeds_and_mean(axes, looks(results)[variant], of, "overlap", "value")
@@ -56,8 +46,6 @@ def draw(results: Results) -> Drawing:
         axes.set_ylabel(label)
         axes.set_xlabel("overlap of the two digits")
         tidy(axes)
-    for axes in list(figure.axes)[len(metrics) :]:
-        axes.set_visible(False)
     key(figure, looks(results), variants)
     words = ["By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."]
     words += [*conditions_in_words(results, "multimnist"), *pairs_drawn(results)]

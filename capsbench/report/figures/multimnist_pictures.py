@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.mosaic import grid, headline_run, show
+from capsbench.report.figures.mosaic import grid, headline_arrays, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.readers import Arrays, read_arrays, scored
+from capsbench.report.readers import Arrays, scored
 from capsbench.report.results import Results
 
 SHAPES = {
@@ -27,16 +27,12 @@ ROWS = ["input", "digit 1", "digit 2", "decoded 1", "decoded 2"]
 
 def draw(results: Results) -> Drawing:
     """Three blocks: pairs that were recognised, pairs that were not, and what the decoder draws for an absent class."""
-    runs = scored(results, "multimnist", "test")
-    found = None
-    while runs and found is None:
-        run = headline_run(runs)
-        runs.remove(run)
-        found = read_arrays(results, run, "test/segmentation.npz", SHAPES)
-    if found is None or not len(found["merged"]):
+    shown = headline_arrays(results, scored(results, "multimnist", "test"), "test/segmentation.npz", SHAPES)
+    if shown is None or not len(shown[1]["merged"]):
         raise NotDrawnError(
             "no finished run of task multimnist has a segmentation.npz: that takes a variant with a decoder"
         )
+    run, found = shown
     right = (np.sort(found["labels"], axis=1) == np.sort(found["predicted"], axis=1)).all(axis=1)  # [n]
     figure = canvas(WIDTH, 3.15)
     panels = figure.subplots(1, 3, width_ratios=COLUMNS)

@@ -6,26 +6,22 @@ import numpy as np
 
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.mosaic import headline_run, show
+from capsbench.report.figures.mosaic import headline_arrays, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.readers import read_arrays, scored
+from capsbench.report.readers import scored
 from capsbench.report.results import Results
 
+SHAPES = {"grid": "n d s h w", "labels": "n", "offsets": "s"}
 DIGITS = 3
 
 
 def draw(results: Results) -> Drawing:
     """Rows are the dimensions of the winning capsule, columns the offsets added to one of them before decoding."""
     runs = [run for run in scored(results, "mnist", "test") if run.has_capsules]
-    found = None
-    while runs and found is None:
-        run = headline_run(runs)
-        runs.remove(run)
-        found = read_arrays(
-            results, run, "test/perturbations.npz", {"grid": "n d s h w", "labels": "n", "offsets": "s"}
-        )
-    if found is None or not len(found["grid"]):
+    shown = headline_arrays(results, runs, "test/perturbations.npz", SHAPES)
+    if shown is None or not len(shown[1]["grid"]):
         raise NotDrawnError("no finished run of task mnist has a perturbations.npz: that takes capsules and a decoder")
+    run, found = shown
     count = len(found["grid"])
     chosen = np.linspace(0, count - 1, DIGITS + 2).round().astype(int)[1:-1] if count > DIGITS else np.arange(count)
     grid, labels, offsets = found["grid"][chosen], found["labels"][chosen], found["offsets"]  # [n, 16, 11, H, W]

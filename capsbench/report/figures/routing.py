@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, number_axis, seeds_and_mean, tidy
-from capsbench.report.readers import read_series
+from capsbench.report.readers import read_all
 from capsbench.report.results import Results
 from capsbench.report.routing_table import CONDITION, TASK, caption_words, variants_looked_at
 
@@ -24,7 +24,9 @@ PANELS = (
 
 def draw(results: Results) -> Drawing:
     """Error, flips, entropy and energy against the passes at test time; the change of the logits pass by pass."""
-    passes, logits = _read(results, "iterations", COLUMNS), _read(results, "logits", ("iteration", "change"))
+    runs = [run for run in results.done(TASK) if CONDITION in run.apart]
+    passes = read_all(results, runs, f"{CONDITION}/iterations.csv", dict.fromkeys(COLUMNS, float))
+    logits = read_all(results, runs, f"{CONDITION}/logits.csv", {"iteration": float, "change": float})
     if passes is None:
         raise NotDrawnError(f"no run of task {TASK} has been looked at with {CONDITION}/iterations.csv")
     first = passes.groupby(["variant", "seed"])["energy"].transform("first")
@@ -54,16 +56,6 @@ def draw(results: Results) -> Drawing:
     ]
     caption = " ".join([*words, *caption_words(results, variants)])
     return Drawing(figure, "Routing under the microscope", caption, ("mnist",))
-
-
-def _read(results: Results, stem: str, columns: tuple[str, ...]) -> pd.DataFrame | None:
-    parts = []
-    for run in results.done(TASK):
-        if CONDITION in run.apart:
-            part = read_series(results, run, f"{CONDITION}/{stem}.csv", dict.fromkeys(columns, float))
-            if part is not None and len(part):
-                parts.append(part.assign(variant=run.key.variant, seed=run.key.seed))
-    return pd.concat(parts, ignore_index=True) if parts else None
 
 
 def _lines(axes: Axes, results: Results, frame: pd.DataFrame, x: str, y: str) -> None:

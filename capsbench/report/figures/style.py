@@ -100,6 +100,29 @@ def canvas(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def panel_grid(
+    count: int,
+    columns: int,
+    height: float,
+    *,
+    above: float = 0.0,
+    width: float = WIDTH,
+    sharex: bool = False,
+    sharey: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, so many a line, and the panels; no place after the last of them shows anything.
+
+    Args:
+        height: inches a line; above: inches for the legend.
+    """
+    lines = -(-count // columns)
+    figure = canvas(width, height * lines + above)
+    grid = list(figure.subplots(lines, columns, sharex=sharex, sharey=sharey, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return figure, grid[:count]
+
+
 def tidy(axes: Axes, grid: str = "both") -> None:
     """Frame on the left and below only, a quiet grid behind the data."""
     axes.set_axisbelow(True)

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks_of, tidy
+from capsbench.report.figures.style import key, log_scale, looks_of, panel_grid, tidy
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results, Run
 
@@ -27,13 +27,10 @@ def draw(results: Results) -> Drawing:
                 curves.setdefault(task, {}).setdefault(run.key.variant, []).append(_thin(loss))
     if not curves:
         raise NotDrawnError("no finished run has a history.csv")
-    columns = min(len(curves), 2)
-    lines = -(-len(curves) // columns)
     variants = list(dict.fromkeys(variant for task in curves.values() for variant in task))
     found_looks = looks_of(variants)  # few of a plan's many rows: their looks in the whole plan may be much alike
-    figure = canvas(WIDTH, 2.7 * lines + 0.2 * -(-len(variants) // 2) + 0.3)
-    panels = figure.subplots(lines, columns, squeeze=False).flat
-    for axes, (task, found) in zip(panels, curves.items(), strict=False):
+    figure, panels = panel_grid(len(curves), min(len(curves), 2), 2.7, above=0.2 * -(-len(variants) // 2) + 0.3)
+    for axes, (task, found) in zip(panels, curves.items(), strict=True):
         for variant, seeds in found.items():
             look = found_looks[variant]
             for loss in seeds if len(seeds) > 1 else []:
@@ -57,8 +54,6 @@ def draw(results: Results) -> Drawing:
         axes.set_ylabel("training loss")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         tidy(axes)
-    for axes in list(figure.axes)[len(curves) :]:
-        axes.set_visible(False)
     key(figure, found_looks, variants, names={variant: results.plan.title(variant) for variant in variants})
     counts = listing(f"{counted(sum(map(len, found.values())), 'run')} of {task}" for task, found in curves.items())
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
