@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from capsbench.errors import CapsbenchError, PlanError, nearest
@@ -11,29 +12,37 @@ from capsbench.plan import Cell, House
 def chosen(
     house: House, tasks: list[str] | None, variants: list[str] | None, seeds: list[int] | None = None
 ) -> list[Cell]:
-    """The cells that the options name, with the seeds named. Raises PlanError, with the nearest name, where none is."""
+    """The cells that the options name, with the seeds named.
+
+    Raises PlanError, with the nearest name, where the plan has no such task or variant, CapsbenchError for a seed.
+    """
     for task in tasks or []:
         if task not in (known := house.plan.tasks.given()):
             raise PlanError(f"{house.path} has no task {task!r}{nearest(task, known)}")
-    cells = [cell for cell in house.cells if not tasks or cell.task in tasks]
     for variant in variants or []:
-        if not any(variant in (cell.variant, cell.folder_name) for cell in cells):
+        if not any(is_named(cell, tasks, [variant]) for cell in house.cells):
             for task in tasks or []:
                 house.cell(task, variant)  # which says what the task has
             names = [cell.folder_name for cell in house.cells]
             raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
-    named = set(variants or [])
-    return _with_seeds(house, [c for c in cells if not named or named & {c.variant, c.folder_name}], seeds)
+    cells = [cell for cell in house.cells if is_named(cell, tasks, variants)]
+    there = sorted({one for cell in cells for one in cell.seeds})
+    if unknown := [seed for seed in seeds or [] if seed not in there]:
+        what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
+        raise CapsbenchError(f"{house.path}: {what} {unknown[0]}; there is {there}.")
+    return with_seeds(cells, seeds)
 
 
-def _with_seeds(house: House, cells: list[Cell], seeds: list[int] | None) -> list[Cell]:
-    """Those of `cells` that have one of `seeds`, with these; all where none is named. CapsbenchError: none has one."""
+def is_named(cell: Cell, tasks: Sequence[str] | None, variants: Sequence[str] | None) -> bool:
+    """Whether a cell is of one of `tasks` and one of `variants`, as a plan or a folder calls them; none said: any."""
+    names = {cell.variant, cell.folder_name}
+    return (not tasks or cell.task in tasks) and (not variants or not names.isdisjoint(variants))
+
+
+def with_seeds(cells: list[Cell], seeds: Sequence[int] | None) -> list[Cell]:
+    """Those of `cells` that have one of `seeds`, with these alone; all of them where none is said."""
     if not seeds:
         return cells
-    known = sorted({one for cell in cells for one in cell.seeds})
-    if unknown := [seed for seed in seeds if seed not in known]:
-        what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
-        raise CapsbenchError(f"{house.path}: {what} {unknown[0]}; there is {known}.")
     found = [replace(cell, seeds=tuple(seed for seed in cell.seeds if seed in seeds)) for cell in cells]
     return [cell for cell in found if cell.seeds]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from capsbench.cli.chosen import is_named, with_seeds
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, nearest
 from capsbench.files import read_json
@@ -39,23 +39,15 @@ class Wanted:
 
         check("task", self.tasks, (cell.task for cell in cells))
         check("variant", self.variants, (name for cell in cells for name in (cell.variant, cell.folder_name)))
-        of_tasks = [cell for cell in cells if not self.tasks or cell.task in self.tasks]
         for variant in self.variants:
-            if not any(variant in (cell.variant, cell.folder_name) for cell in of_tasks):
+            if not any(is_named(cell, self.tasks, [variant]) for cell in cells):
                 raise PlanError(f"{where}: {variant!r} is no row of task {' or '.join(self.tasks)}.")
         check("seed", self.seeds, (seed for cell in cells for seed in cell.seeds))
-        found = [[wanted for cell in house.cells if (wanted := self._part(cell)).seeds] for house in houses]
+        named = [[cell for cell in house.cells if is_named(cell, self.tasks, self.variants)] for house in houses]
+        found = [with_seeds(rows, self.seeds) for rows in named]
         if not any(found):
             raise PlanError(f"{where}: no run is of the task, variant and seed named; `capsbench plan` lists the runs.")
         return found
-
-    def _part(self, cell: Cell) -> Cell:
-        """`cell` with its seeds that are wanted, which may be none."""
-        named = (not self.tasks or cell.task in self.tasks) and (
-            not self.variants or {cell.variant, cell.folder_name} & set(self.variants)
-        )
-        seeds = tuple(seed for seed in cell.seeds if not self.seeds or seed in self.seeds) if named else ()
-        return dataclasses.replace(cell, seeds=seeds)
 
 
 def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) -> float | None:
