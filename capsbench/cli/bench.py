@@ -36,7 +36,6 @@ def run_bench(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.run import bench
-    from capsbench.training.device import set_up
 
     if largest is not None:
         has_capsules(cells[0])  # said now, and not after minutes of timing
@@ -48,10 +47,9 @@ def run_bench(
         if json is not None:
             write_json(json, so_far)
 
-    set_up(threads)
     images = batch or cells[0].training.batch
     with (
-        held_device(console, device) as chosen,
+        held_device(console, device, threads) as chosen,
         says_what_to_lower(f"bench at batch {images}", "say a smaller --batch"),
     ):
         rounds = rounds or ROUNDS[chosen.type]

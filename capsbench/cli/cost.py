@@ -29,14 +29,12 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
         from capsbench.cli.memory import says_what_to_lower
         from capsbench.evaluation.cost import measure_cost
-        from capsbench.training import device as devices
 
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)
-        devices.set_up(threads)
         remedy = f"lower cost.batch, which is {house.plan.cost.batch:,}, in {house.path}, or take a larger device"
         with (
-            held_device(console, device) as chosen,
+            held_device(console, device, threads) as chosen,
             sole(house.folder / "cells", console.print),
             says_what_to_lower(f"{house.path}: cost on {chosen}", remedy),
         ):

@@ -27,13 +27,16 @@ _said: set[str] = set()  # once a process: `capsbench work` holds a device for e
 
 
 @contextmanager
-def held_device(console: Console, name: str | None) -> Iterator[torch.device]:
-    """Hold a device (capsbench.training.device); says so where it has to wait for one, or leaves a GPU unused.
+def held_device(console: Console, name: str | None, threads: int) -> Iterator[torch.device]:
+    """Hold a device, torch set up for it and so many threads of the CPU (capsbench.training.device).
+
+    Says so where it has to wait for a device, or leaves a GPU unused.
 
     Raises CapsbenchError: there is no such device, or a batch job was given a GPU that PyTorch cannot use.
     """
     from capsbench.training import device as devices
 
+    devices.set_up(threads)
     _say_if_a_gpu_is_no_use(console, name)
     if (name or os.environ.get("CAPSBENCH_DEVICE")) != "cpu":
         _refuse_foreign_locks()

@@ -106,9 +106,8 @@ def _train(
     from capsbench.training.run import Setting
 
     import_all([*(cell for cell, _ in waiting), *(cell for cell, *_ in evaluate or ())])
-    devices.set_up(threads)
     manifests: list[dict[str, Any]] = []
-    with held_device(console, device) as chosen:
+    with held_device(console, device, threads) as chosen:
         digits = load_digits(source, chosen)
 
         def setting_of(cell: Cell) -> Setting:
@@ -253,11 +252,9 @@ def _evaluate_missing(
     """Evaluate what of `trained` is not."""
     if todo := _not_evaluated(console, house, trained):
         from capsbench.data.digits import load_digits
-        from capsbench.training import device as devices
 
         import_all([cell for cell, *_ in todo])
-        devices.set_up(threads)
-        with held_device(console, device) as chosen:
+        with held_device(console, device, threads) as chosen:
             _evaluate(console, house, todo, load_digits(source, chosen), chosen)
 
 

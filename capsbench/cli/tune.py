@@ -65,13 +65,11 @@ def _tune(
 ) -> None:
     from capsbench.cli.progress import show_progress
     from capsbench.data.digits import load_digits
-    from capsbench.training import device as devices
     from capsbench.training.run import Setting, choose_precision
     from capsbench.training.tune import judge, judged
 
     import_all(waiting)
-    devices.set_up(threads)
-    with held_device(console, device) as chosen:
+    with held_device(console, device, threads) as chosen:
         digits = load_digits(source, chosen)
         for cell in waiting:
             assert cell.tuned is not None

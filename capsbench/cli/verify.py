@@ -154,15 +154,13 @@ def _make(
     from capsbench.data.digits import load_digits
     from capsbench.evaluation.done import evaluation_digest
     from capsbench.evaluation.run import evaluate_run
-    from capsbench.training import device as devices
     from capsbench.training.run import Setting, train_run
 
     threads = threads or int(stored.resolved.get("threads", 1))
     resolved = None
     if cell.training.precision == "auto" and stored.resolved.get("precision") in ("float32", "bf16"):
         resolved = {key: stored.resolved.get(key) for key in ("precision", "precision_timings")}
-    devices.set_up(threads)
-    with held_device(console, device or _as_stored(stored)) as chosen:
+    with held_device(console, device or _as_stored(stored), threads) as chosen:
         digits = load_digits(source, chosen)
         setting = Setting(house, cell, digits, dataset_record(source), chosen, threads, say=console.print)
         with show_progress(console, cell, seed) as show:

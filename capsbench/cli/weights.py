@@ -17,13 +17,11 @@ def publish_weights(console: Console, run: Path, to: Path, device: str | None) -
     """Write `to` from a run's folder and say what it gives. Raises CapsbenchError, DataError or ResourceError."""
     from capsbench.data.digits import load_digits
     from capsbench.evaluation.weights import publish, published_run
-    from capsbench.training import device as devices
 
     manifest = published_run(run)
     check_weights(run, manifest)
     source = _source(manifest["dataset"]["name"])
-    devices.set_up(cores())
-    with held_device(console, device) as chosen:
+    with held_device(console, device, cores()) as chosen:
         meta = publish(run, to, load_digits(source, chosen), source_digest(source), chosen)
     console.print(
         f"{to}: {to.stat().st_size / 1e6:.1f} MB, {_error(meta['correct'], meta['images'])} as stored", markup=False
@@ -37,14 +35,12 @@ def evaluate_weights(console: Console, path: Path, device: str | None) -> bool:
     """
     from capsbench.data.digits import load_digits
     from capsbench.evaluation.weights import described, score
-    from capsbench.training import device as devices
 
     meta = described(path)
     source = _source(meta["dataset"]["name"])
     if source_digest(source) != meta["data_digest"]:
         raise DataError(f"{path} was scored on other data than the {source.badge} found here ({source.origin}).")
-    devices.set_up(cores())
-    with held_device(console, device) as chosen:
+    with held_device(console, device, cores()) as chosen:
         correct, images = score(path, load_digits(source, chosen), chosen)
     run = meta["run"]
     same = correct == meta["correct"]

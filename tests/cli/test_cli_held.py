@@ -69,25 +69,25 @@ def test_gpus_locks_in_a_folder_that_others_may_write_to_are_refused(
     monkeypatch.setattr(devices, "device", lambda name: contextlib.nullcontext(torch.device("cpu")))
     for umask in (0o000, 0o022):
         before = os.umask(umask)
-        with held.held_device(console, None):
+        with held.held_device(console, None, 1):
             assert folder.stat().st_mode & 0o777 == 0o700
         os.umask(before)
     folder.chmod(0o777)
-    with pytest.raises(ResourceError, match=taken), held.held_device(console, None):
+    with pytest.raises(ResourceError, match=taken), held.held_device(console, None, 1):
         pass
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ResourceError, match=taken), held.held_device(console, None):
+    with pytest.raises(ResourceError, match=taken), held.held_device(console, None, 1):
         pass
 
 
 @pytest.mark.usefixtures("_mock_gpu")
 def test_a_gpu_that_pytorch_cannot_use_is_named(console: Console) -> None:
-    with held.held_device(console, None) as chosen:
+    with held.held_device(console, None, 1) as chosen:
         assert chosen.type == "cpu"
     assert f"There is a Mock 1 (driver 535.1) here that PyTorch {torch.__version__}, which " in text(console)
-    with held.held_device(console, None):
+    with held.held_device(console, None, 1):
         pass
     assert text(console).count("cannot use: this works on the CPU.") == 1
 
@@ -96,7 +96,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_named(console: Console) -> None:
 def test_a_batch_job_does_not_hold_a_gpu_to_work_on_the_cpu(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     words = "cannot use; install one that can, or say CAPSBENCH_DEVICE=cpu"
-    with pytest.raises(CapsbenchError, match=words), held.held_device(console, None):
+    with pytest.raises(CapsbenchError, match=words), held.held_device(console, None, 1):
         pass
 
 
@@ -109,7 +109,7 @@ def test_who_asks_for_the_cpu_hears_nothing(
 ) -> None:
     for name, value in {"SLURM_JOB_ID": "1", **variables}.items():
         monkeypatch.setenv(name, value)
-    with held.held_device(console, device) as chosen:
+    with held.held_device(console, device, 1) as chosen:
         assert chosen.type == "cpu"
     assert text(console) == ""
 
@@ -132,7 +132,7 @@ def test_a_wait_for_a_gpu_is_said(console: Console, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(devices, "device", late)
     monkeypatch.setattr(held, "PATIENCE", 0.1)
-    with held.held_device(console, "cuda"):
+    with held.held_device(console, "cuda", 1):
         assert words in text(console)
 
 
@@ -147,7 +147,7 @@ def test_of_a_gpu_that_comes_at_once_nothing_is_said(console: Console, monkeypat
         yield torch.device("cpu")
 
     monkeypatch.setattr(devices, "device", free)
-    with held.held_device(console, "cuda"):
+    with held.held_device(console, "cuda", 1):
         assert len(meanwhile) == 1
         assert timers() == before  # nothing is going to be said while the GPU is worked on
     assert text(console) == ""
