@@ -42,6 +42,13 @@ def _refuse_untuned(house: House, cells: list[Cell]) -> None:
         )
 
 
+def _trained_and_not(house: House, cells: list[Cell], data: str) -> tuple[list[Trained], list[tuple[Cell, int]]]:
+    """The runs of cells: those that are done with these data (a digest), and those that are not."""
+    manifests = [(cell, seed, finished(house, cell, seed, data)) for cell in cells for seed in cell.seeds]
+    trained = [(cell, seed, manifest) for cell, seed, manifest in manifests if manifest is not None]
+    return trained, [(cell, seed) for cell, seed, manifest in manifests if manifest is None]
+
+
 def train_cells(
     console: Console,
     house: House,
@@ -60,18 +67,11 @@ def train_cells(
     process, which has the data and torch in memory.
     """
     dataset = dataset_record(source)
-    trained: list[Trained] = []
-    waiting = []
     _refuse_untuned(house, cells)
-    for cell in cells:
-        for seed in cell.seeds:
-            manifest = finished(house, cell, seed, dataset["digest"])
-            if manifest is None:
-                waiting.append((cell, seed))
-            else:
-                trained.append((cell, seed, manifest))
-                unwritten = ", so no TensorBoard events were written" if tensorboard else ""
-                console.print(f"{cell.label} seed {seed}: {manifest['status']} already{unwritten}")
+    trained, waiting = _trained_and_not(house, cells, dataset["digest"])
+    for cell, seed, manifest in trained:
+        unwritten = ", so no TensorBoard events were written" if tensorboard else ""
+        console.print(f"{cell.label} seed {seed}: {manifest['status']} already{unwritten}")
     say_what_is_made_again(console, house, waiting, dataset["digest"])
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
@@ -218,15 +218,7 @@ def evaluate_cells(
 
     Raises CapsbenchError where none is trained, and where one is not and `done` would promise them all.
     """
-    dataset = dataset_record(source)
-    trained, untrained = [], []
-    for cell in cells:
-        for seed in cell.seeds:
-            manifest = finished(house, cell, seed, dataset["digest"])
-            if manifest is None:
-                untrained.append((cell, seed))
-            else:
-                trained.append((cell, seed, manifest))
+    trained, untrained = _trained_and_not(house, cells, dataset_record(source)["digest"])
     if untrained and (done or not trained):
         _refuse_untuned(house, cells)
         cell, seed = untrained[0]
