@@ -51,3 +51,12 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError(f"{path} is nested too deep to be one of ours") from None
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; an empty one where there is no file, or a truncated one, or something else in it."""
+    try:
+        found = read_json(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -18,7 +18,7 @@ from typing import Any
 
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, ResourceError
-from capsbench.files import read_json, write_json
+from capsbench.files import read_record, write_json
 from capsbench.locks import READING, is_held, lock, writable
 from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
 from capsbench.pipeline.state import described, finished, is_over, is_report_kept, report_source
@@ -146,11 +146,7 @@ def _shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _write_if_changed(path: Path, value: Any) -> None:
+def _write_if_changed(path: Path, value: dict[str, Any]) -> None:
     """Write JSON if the file says something else."""
-    try:
-        same = json.dumps(read_json(path), sort_keys=True) == json.dumps(value, sort_keys=True)
-    except (FileNotFoundError, ValueError):
-        same = False
-    if not same:
+    if json.dumps(read_record(path), sort_keys=True) != json.dumps(value, sort_keys=True):
         write_json(path, value)

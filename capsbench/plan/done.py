@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.errors import PlanError
-from capsbench.files import read_json
+from capsbench.files import read_record
 from capsbench.plan.claims import load_claims
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
@@ -73,11 +73,7 @@ def cost_digest(house: House) -> str:
 
 def is_measured(folder: Path, digest: str) -> bool:
     """Whether cost.json in a results folder is whole and of this digest."""
-    try:
-        found = read_json(folder / "cost.json")
-    except (FileNotFoundError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("digest") == digest
+    return bool(read_record(folder / "cost.json").get("digest") == digest)
 
 
 def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set: str | None = None) -> dict[str, str]:
@@ -110,23 +106,16 @@ def is_tuned(house: House, cell: Cell, digest: str) -> bool:
     """Whether the choice for a tuned row is stored and was made by these very trials."""
     if cell.tuned is None or cell.tuned.point is None:
         return False
-    try:
-        return bool(read_json(cell.tuned.path)["digest"] == digest)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return False
+    return bool(read_record(cell.tuned.path).get("digest") == digest)
 
 
 def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:
     """The manifest in `folder` if it belongs to this very run and is whole, else None."""
     try:
-        manifest = read_json(folder / "manifest.json")
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # truncated or not JSON: the run is made again
-        return None
+        manifest = read_record(folder / "manifest.json")
     except OSError as error:
         raise PlanError(f"{folder / 'manifest.json'} cannot be read: {error.strerror}.") from None
-    if not isinstance(manifest, dict) or manifest.get("digest") != run_digest or not _is_whole(manifest):
-        return None
-    return manifest
+    return manifest if manifest.get("digest") == run_digest and _is_whole(manifest) else None
 
 
 def _is_whole(manifest: dict[str, Any]) -> bool:
