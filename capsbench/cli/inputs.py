@@ -42,8 +42,7 @@ def try_routings(house: House, cells: Iterable[Cell]) -> None:
     to_try = [
         cell
         for cell in {cell.label: cell for cell in cells}.values()
-        if is_custom(getattr(cell.spec, "routing", ""))
-        or (cell.spec.routes() and getattr(cell.spec, "routing_options", {}))
+        if is_custom(cell.routing) or (cell.spec.routes() and getattr(cell.spec, "routing_options", {}))
     ]
     if not to_try:
         return
@@ -59,7 +58,7 @@ def try_routings(house: House, cells: Iterable[Cell]) -> None:
             if getattr(cell.options, "routing_images", 0):
                 try_passes(model, size, folder, passes_of(model, cell.spec))
         except RoutingError as error:
-            of = "" if cell.variant == getattr(cell.spec, "routing", "") else f"variant {cell.variant}: "
+            of = "" if cell.variant == cell.routing else f"variant {cell.variant}: "
             raise RoutingError(f"{house.path}: {of}{error}") from error
 
 
@@ -68,7 +67,7 @@ def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:
     from capsbench.routing.layer import RoutingLayer
 
     passes = cell.spec.iterations  # type: ignore[attr-defined]
-    if not is_custom(cell.spec.routing):  # type: ignore[attr-defined]
+    if not is_custom(cell.routing):
         return  # of the package's own a plan knows how many passes they make
     takes = [module.takes for module in model.modules() if isinstance(module, RoutingLayer)]
     if takes and "iterations" not in takes[0] and passes != type(cell.spec).model_fields["iterations"].default:

@@ -180,7 +180,7 @@ def _inside(house: House) -> str:
     """The plan's path in the clone; it and the routings beside it are in the commit, and its data are MNIST."""
     if house.plan.dataset != "mnist":
         raise CapsbenchError(f"{house.path} is about {house.plan.dataset}; the archive carries MNIST alone.")
-    routings = {routing for cell in house.cells if is_custom(routing := str(getattr(cell.spec, "routing", "")))}
+    routings = {cell.routing for cell in house.cells if is_custom(cell.routing)}
     files = [file for routing in sorted(routings) for file in custom_files(routing, house.path.parent).values()]
     for file in files:
         _of_the_commit(file)

@@ -118,8 +118,7 @@ def _try_outside(house: House, data: str) -> None:
         [
             cell
             for cell in house.cells
-            if is_custom(getattr(cell.spec, "routing", ""))
-            and any(finished(house, cell, seed, data) is None for seed in cell.seeds)
+            if is_custom(cell.routing) and any(finished(house, cell, seed, data) is None for seed in cell.seeds)
         ],
     )
 

@@ -27,23 +27,22 @@ def training_source(house: House, cell: Cell) -> str:
 
     Of a routing outside the package it covers the user's files too. Raises PlanError where one of them is not Python.
     """
-    roots, routing = training_roots(cell), getattr(cell.spec, "routing", None)
-    if routing is None or not is_custom(routing):
+    roots = training_roots(cell)
+    if not is_custom(cell.routing):
         return source_digest(roots)
     # Once a house: a process imports the user's file once, and what it trains later it trains with that.
     known = house.custom_sources
-    if (key := (*roots, routing)) not in known:
-        known[key] = source_digest(roots, custom_files(routing, house.path.parent))
+    if (key := (*roots, cell.routing)) not in known:
+        known[key] = source_digest(roots, custom_files(cell.routing, house.path.parent))
     return known[key]
 
 
 def training_roots(cell: Cell) -> list[str]:
     """The modules of capsbench from which everything that trains a cell is imported."""
     roots = ["capsbench.training.together", *TASK_MODULES[cell.task], MODELS[cell.spec.model].split(":")[0]]  # type: ignore[attr-defined]
-    routing = getattr(cell.spec, "routing", None)
-    if routing is None or is_custom(routing):
+    if not cell.routing or is_custom(cell.routing):
         return roots
-    return [*roots, f"capsbench.routing.{routing.replace('-', '_')}"]
+    return [*roots, f"capsbench.routing.{cell.routing.replace('-', '_')}"]
 
 
 def evaluation_source(cell: Cell) -> str:

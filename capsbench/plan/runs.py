@@ -58,6 +58,11 @@ class Cell:
         return f"{self.task}/{self.folder_name}"
 
     @property
+    def routing(self) -> str:
+        """The name of its routing; empty where the model has none to choose."""
+        return getattr(self.spec, "routing", "")
+
+    @property
     def waits(self) -> bool:
         """Whether its learning rate is still to be chosen by `capsbench tune`."""
         return self.tuned is not None and self.tuned.point is None
