@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import signal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,76 +11,18 @@ from typing import Any
 
 import pytest
 import torch
+from finished_runs import finished
 from rich.console import Console
 
 from capsbench.cli import work as working
 from capsbench.cli.wanted import Wanted, expected_seconds
-from capsbench.cli.work import Deadline, work
+from capsbench.cli.work import work
 from capsbench.data.source import DataSource
 from capsbench.errors import DataError, PlanError, ResourceError
-from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
 from capsbench.locks import claimed, is_held, sole
-from capsbench.pipeline import dataset_record, open_house
+from capsbench.pipeline import open_house
 from capsbench.plan import Cell, House
-from capsbench.plan.done import run_digests
-from capsbench.provenance import machine
-from capsbench.training.loop import StopSignal
-
-PLAN = """
-name: {name}
-about: Two rows on two tasks.
-budget: reduced
-seeds: [0, 1, 2]
-uci_digits: true
-width: 0.0625
-training: {{steps: 4, batch: 16, precision: float32}}
-tasks:
-  mnist: {{variants: [cnn, capsnet-r3-recon]}}
-  multimnist: {{variants: [multimnist-cnn, capsnet-r3-recon]}}
-"""
-
-
-def finished(house: House, source: DataSource, cell: Cell, seed: int, seconds: float, evaluation: float) -> None:
-    """A run's manifest and metrics, as if it had taken so long here."""
-    folder = house.run_folder(cell, seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = {
-        "status": "done",
-        "digest": run_digests(house, cell, seed, dataset_record(source)["digest"])["run"],
-        "weights": "w",
-        "dataset": {},
-        "run": {"task": cell.task, "variant": cell.folder_name, "seed": seed},
-        "seconds": seconds,
-        "machine": machine(),
-    }
-    write_json(folder / "manifest.json", manifest)
-    metrics = {"digest": evaluation_digest(cell, manifest), "seconds": evaluation}
-    write_json(folder / "test" / "metrics.json", metrics)
-
-
-@pytest.fixture
-def plans(tmp_path: Path, results: Path, no_data: dict[str, str]) -> list[Path]:
-    for name in "ab":
-        (tmp_path / f"{name}.yaml").write_text(PLAN.format(name=name))
-    return [tmp_path / "a.yaml", tmp_path / "b.yaml"]
-
-
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is trained, in its order: plan, cell, the seeds of one go. A run took ten minutes, its evaluation five."""
-    said: list[str] = []
-
-    def train(_: Console, house: House, source: DataSource, cells: list[Cell], *__: Any) -> None:
-        for cell in cells:
-            said.append(f"{house.name[0]} {cell.label} {' '.join(map(str, cell.seeds))}")
-            for seed in cell.seeds:
-                finished(house, source, cell, seed, 600, 300)
-
-    monkeypatch.setattr(working, "train_cells", train)
-    monkeypatch.setattr(working, "evaluate_cells", lambda *_: None)
-    return said
-
 
 Asked = Callable[..., tuple[int, str]]
 
@@ -238,21 +178,6 @@ def test_what_is_worked_on_is_claimed_and_of_two_that_choose_at_once_one_chooses
     assert (begun, held, is_held(folder)) == (order, [True] * 6, False)
 
 
-def test_a_wait_for_another_process_ends_in_time(begun: list[str], plans: list[Path], monkeypatch) -> None:
-    def waits(console: Console, house: House, source: DataSource, cells: list[Cell], *_: Any) -> None:
-        with sole(house.run_folder(cells[0], 0), console.print):
-            raise AssertionError("another process has it")
-
-    monkeypatch.setattr(working, "train_cells", waits)
-    house, _ = open_house(plans[0])
-    console = Console(record=True, width=300)
-    wanted = Wanted(tasks=("mnist",), variants=("cnn",), seeds=(0,))
-    with sole(house.run_folder(house.cell("mnist", "cnn"), 0), print):
-        undone = work(console, plans[:1], 0.02, "cpu", 1, wanted)
-    assert undone == (1, 0)
-    assert "time was up while this waited for the process that is at work on" in console.export_text()
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -319,31 +244,3 @@ def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> N
         manifest = json.loads(path.read_text())
         write_json(path, {**manifest, "machine": {"processor": "another", "gpu": None}})
     assert expected_seconds(house, source, cell, 0) is None  # what another machine took says nothing of this one
-
-
-def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
-    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Deadline] = []
-
-    class Kept(Deadline):
-        def __init__(self, minutes: float | None) -> None:
-            super().__init__(minutes)
-            made.append(self)
-
-    def evaluate(*_: object) -> None:
-        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 5 * 60  # set for when time is up
-        made[0].end = time.monotonic()  # which is now, however long it took to come here
-        with StopSignal() as stop:
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
-            for _ in range(600):
-                if stop.name:
-                    raise ResourceError("stopped, saved after 5 of 80")
-                time.sleep(0.05)
-
-    monkeypatch.setattr(working, "Deadline", Kept)
-    monkeypatch.setattr(working, "evaluate_cells", evaluate)
-    console = Console(record=True, width=300)
-    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
-    assert "stopped, saved after 5 of 80" in console.export_text()
-    assert begun == ["a mnist/cnn 0"]
