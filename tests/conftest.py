@@ -14,6 +14,7 @@ from counting import COUNTS, summary
 from surroundings import clear
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SLOW = 2400  # seconds for what takes two minutes on two idle cores: CI's may be slower, and work on another test too
 clear(os.environ)  # before a test imports typer, which asks about the terminal then and never again
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -31,6 +32,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "slow" in item.keywords and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW))
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="needs a CUDA GPU")
         for item in items:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PATIENCE = 1200  # seconds for one command; what hangs is ended, what is only slow is not
 NOWHERE = "http://127.0.0.1:9"  # a proxy that refuses at once: the mirrors cannot be reached, wherever the tests run
 
 PLAN = """
@@ -106,7 +107,7 @@ class Place:
     def ask(self, *command: object, **environment: str) -> Said:
         process = self.start(*command, **environment)
         try:
-            out, err = process.communicate(timeout=400)
+            out, err = process.communicate(timeout=PATIENCE)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

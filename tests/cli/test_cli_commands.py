@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from places import REPOSITORY, Place
+from places import PATIENCE, REPOSITORY, Place
 from typer.testing import CliRunner
 
 from capsbench.cli.travel import app  # with all commands
@@ -202,7 +202,7 @@ def test_a_run_that_another_process_has_evaluated_meanwhile_is_not_evaluated_aga
         waiting = place.start("-m", "capsbench", "evaluate", "tiny.yaml")
         first = waiting.stdout.readline()
         aside.rename(run / "test")
-    rest, _ = waiting.communicate(timeout=120)
+    rest, _ = waiting.communicate(timeout=PATIENCE)
     assert "another process is at work" in first
     assert "evaluated already" in rest
     assert waiting.returncode == 0

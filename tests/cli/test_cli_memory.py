@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from places import REPOSITORY, Place
+from places import PATIENCE, REPOSITORY, Place
 from rich.console import Console
 
 from capsbench.cli.memory import says_what_to_lower
@@ -44,7 +44,7 @@ def test_cost_at_a_batch_that_memory_does_not_hold_names_the_key_to_lower(place,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert said.returncode == 4, said.stderr
     assert said.stderr.splitlines()[-1] == (

@@ -23,6 +23,6 @@ def test_there_are_ten_thousand() -> None:
 def test_the_number_and_the_seed_are_told_at_the_end(workers: int) -> None:
     file = Path(__file__).with_name("test_malformed_arrays.py")
     command = [sys.executable, "-m", "pytest", "-n", str(workers), "-k", "idx_files", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout
     assert "malformed inputs: 500 with seed 7 (500 idx files)" in done.stdout

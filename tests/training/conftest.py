@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import PATIENCE
 
 SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 PLAN = """
@@ -45,7 +46,7 @@ class Tiny:
 
     def run(self, results: str, *arguments: object, **environment: str) -> tuple[int, str]:
         process = self.start(results, *arguments, **environment)
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=PATIENCE)
         return process.returncode, said
 
     def signalled(self, results: str, at: int, name: str, *arguments: object, **environment: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from places import wait_for
+from places import PATIENCE, wait_for
 from test_run import bits
 from tools import unavailable
 
@@ -54,7 +54,7 @@ def test_a_batch_that_memory_does_not_hold_names_one_that_fits(tiny) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (enough + 1 * GIB, enough + 1 * GIB)),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert limited.returncode == 4, limited.stdout + limited.stderr
     assert "Traceback" not in limited.stderr

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from places import Place, processes, wait_for
+from places import PATIENCE, Place, processes, wait_for
 
 SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 STEPS = 40
@@ -96,7 +96,7 @@ def test_a_process_left_behind_is_waited_for(done) -> None:
     assert "another process is at work there; waiting" in process.stdout.readline()
     assert not (run / "manifest.json").exists()
     os.close(handle)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     assert (run / "weights.safetensors").read_bytes() == before
 
@@ -125,7 +125,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
         os.kill(trainer, signal.SIGCONT)  # left behind, it goes on to its end
     else:
         os.kill(trainer, signal.SIGKILL)
-    process.wait(timeout=300)
+    process.wait(timeout=PATIENCE)
     assert process.returncode != 0
     process.stdout.close()  # a trainer that is left behind holds the other end
     process.stderr.close()
@@ -143,7 +143,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(place, undisturbed, wh
 def test_a_trainer_stopped_by_a_time_limit_is_a_failed_job_and_its_retry_goes_on(place, undisturbed) -> None:
     place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
     process = place.start("-m", "capsbench", "run", "tiny.yaml", "--retries", 1, **at_step(place, 17, "SIGTERM"))
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     assert "stopped by SIGTERM, saved after step 17 of 40" in out + err
     assert "going on after step 17 of 40" in out + err
@@ -154,7 +154,7 @@ def test_a_trainer_stopped_by_a_time_limit_is_a_failed_job_and_its_retry_goes_on
 def test_of_two_at_once_one_works_and_the_other_says_so(place, undisturbed) -> None:
     place.plan(steps=STEPS, variants="[capsnet-r3-recon]")
     processes = [place.start("-m", "capsbench", "run", "tiny.yaml") for _ in range(2)]
-    answers = [process.communicate(timeout=400) for process in processes]
+    answers = [process.communicate(timeout=PATIENCE) for process in processes]
     assert sorted(process.returncode for process in processes) == [0, 4], answers
     for process, (out, err) in zip(processes, answers, strict=True):
         assert ("Another Snakemake is at work on" in out + err) == (process.returncode == 4)
@@ -208,10 +208,8 @@ def test_a_signal_saves_and_ends(place, number: signal.Signals) -> None:
     process = place.start("-m", "capsbench", "run", "tiny.yaml", CAPSBENCH_CHECKPOINT_SECONDS="0.1")
     wait_for(run / "checkpoint" / "last.safetensors", process)
     assert trainers(process.pid)
-    asked = time.monotonic()
     os.killpg(process.pid, number)  # what a terminal's Ctrl-C and a cluster's time limit do
-    out, err = process.communicate(timeout=120)
-    assert time.monotonic() - asked < 60
+    out, err = process.communicate(timeout=120)  # all its steps take longer
     assert process.returncode == 4, out + err
     assert f"stopped by {number.name}, saved after step" in out + err
     assert "Traceback" not in out + err

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 
 import pytest
-from places import Place, processes
+from places import PATIENCE, Place, processes
 from test_workflow_faults import outcome
 
 SEED = 20
@@ -44,12 +44,12 @@ def live_and_die(place: Place, whom: str, since: str, seconds: float) -> tuple[s
     if not victims:
         whom = "group"
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=120)
+    process.wait(timeout=PATIENCE)
     return process, whom if process.returncode != 0 else "nothing"  # it may have ended before the kill met it
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # under four minutes on two cores of its own
+@pytest.mark.timeout(3600)  # under four minutes on two cores of its own
 def test_killed_twenty_times_at_random_moments_it_ends_in_the_same_bits(tmp_path, clone, capsys) -> None:
     def new_place(name: str) -> Place:
         (tmp_path / name).mkdir()
