@@ -64,15 +64,21 @@ def test_the_paper_is_read_without_torch_and_without_anything_of_quick(place, cl
     plan = clone / "config" / "paper.yaml"
     arguments = ["--snakefile", clone / "Snakefile", "-n", "--configfile", plan]
     (place.folder / "nothing.smk").touch()
-    before = processor_seconds()
-    assert place.ask("-m", "snakemake", "-n", "--snakefile", "nothing.smk").code == 0
-    between = processor_seconds()
-    said = place.ask("-c", DRY_RUN, *arguments, CAPSBENCH_DATA=files_named_mnist)
-    after = processor_seconds()
-    assert "exit 0" in said.out, said.text
-    assert "heavy []" in said.out
-    # 1.8 s beside Snakemake's own 1.2 s; a processor's seconds hardly depend on what else the machine does
-    assert after - between < 3 * (between - before)
+    bare, read = [], []
+    for _ in range(3):
+        before = processor_seconds()
+        assert place.ask("-m", "snakemake", "-n", "--snakefile", "nothing.smk").code == 0
+        between = processor_seconds()
+        said = place.ask("-c", DRY_RUN, *arguments, CAPSBENCH_DATA=files_named_mnist)
+        bare.append(between - before)
+        read.append(processor_seconds() - between)
+        assert "exit 0" in said.out, said.text
+        assert "heavy []" in said.out
+        # 1.8 s beside Snakemake's own 1.2 s. The first reading compiles the copied source, 3.6 beside 1.5 s, and who
+        # shares the core or its cache may add to any: the least of each is what they take.
+        if min(read) < 3 * min(bare):
+            break
+    assert min(read) < 3 * min(bare), (read, bare)
     assert said.jobs == expected(plan)
     assert [folder.name for folder in place.root.iterdir()] == ["paper"]
 
