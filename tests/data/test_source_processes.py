@@ -16,11 +16,14 @@ from mirror import FIRST, Handler, everything, whole
 
 from capsbench.data.source import find_source, verify
 
-CHILD = """
+PATIENCE = 120  # seconds for what a process does at once on a machine that is idle
+CHILD = f"""
 import json, sys, torchvision
+from capsbench.data import download
 from capsbench.data.source import find_source, verify
+download.STALL_SECONDS = {PATIENCE}  # here a mirror waits for the slowest of four processes, or in the middle of a file
 dataset, mirrors, resources = json.loads(sys.argv[1])
-kind = {"mnist": torchvision.datasets.MNIST, "fashion-mnist": torchvision.datasets.FashionMNIST}[dataset]
+kind = {{"mnist": torchvision.datasets.MNIST, "fashion-mnist": torchvision.datasets.FashionMNIST}}[dataset]
 kind.mirrors, kind.resources = mirrors, resources
 print("ready", flush=True)
 sys.stdin.readline()
@@ -60,14 +63,14 @@ def test_an_interrupted_download_is_no_data_and_disturbs_nobody(fashion, nothing
         handler.wfile.flush()
         if fashion.asked.count(FIRST) == 2:  # torchvision's first request is for redirects, its second for the file
             half_sent.set()
-        end.wait(30)
+        end.wait(PATIENCE)
 
     fashion.special[FIRST] = stall_halfway
     process = child("fashion-mnist", [fashion.address], torchvision.datasets.FashionMNIST.resources, nothing_named)
     go(process)
-    assert half_sent.wait(20)
+    assert half_sent.wait(PATIENCE)
     process.send_signal(stop)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=PATIENCE)
     end.set()
     # of this signal, not of a download that failed; how Python ends on an interrupt depends on what it has imported
     assert errors.endswith("KeyboardInterrupt\n") if stop == signal.SIGINT else process.returncode == -stop, errors
@@ -88,14 +91,14 @@ def test_four_processes_at_once_all_get_the_data(fashion, nothing_named):
     together = threading.Barrier(4)
 
     def all_at_once(handler: Handler, content: bytes) -> None:
-        together.wait(30)  # nobody gets a byte before all four are downloading
+        together.wait(PATIENCE)  # nobody gets a byte before all four are downloading
         handler.send_whole(content)
 
     fashion.special[FIRST] = all_at_once
     resources = torchvision.datasets.FashionMNIST.resources
     processes = [child("fashion-mnist", [fashion.address], resources, nothing_named) for _ in range(4)]
     go(*processes)
-    answers = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    answers = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
     expected = verify(find_source("fashion-mnist", download=False))
     assert answers == [["download", expected]] * 4
     assert fashion.asked.count(FIRST) == 8  # each of the four asked for itself: redirects, then the file
@@ -108,7 +111,7 @@ def test_a_full_disk_is_no_reason_for_other_data(serve, small_files, nothing_nam
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
     process = child("mnist", [mirror.address], [], nothing_named, before=limit)
     go(process)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert f"ResourceError: The download cache {nothing_named} cannot be written (File too large)" in errors
     assert everything(nothing_named) == []
