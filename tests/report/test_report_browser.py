@@ -16,6 +16,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 from tools import tool
 
+PATIENCE = 60  # seconds for what a page does some moments after a click
 SWITCHES = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -131,13 +132,14 @@ def test_a_cell_and_a_claim_lead_to_their_runs(browser: webdriver.Chrome, judged
     cell = browser.find_element(By.CSS_SELECTOR, "details.cell")
     assert cell.get_attribute("open") is None
     browser.find_element(By.CSS_SELECTOR, "#task-0 tbody th a").click()
-    WebDriverWait(browser, 10).until(lambda _: cell.get_attribute("open") is not None)  # at the event, not the click
+    at_the_event = WebDriverWait(browser, PATIENCE)  # not at the click
+    at_the_event.until(lambda _: cell.get_attribute("open") is not None)
     assert abs(float(browser.execute_script("return arguments[0].getBoundingClientRect().top", cell))) < 60
     link = cell.find_element(By.LINK_TEXT, "manifest").get_attribute("href")
     assert link == (judged_page.parent / "runs/mnist/cnn/seed-0/manifest.json").as_uri()
     open_page(browser, judged_page)
     browser.find_element(By.CSS_SELECTOR, "#claim-mnist-capsnet-beats-fair-cnn td:last-child a").click()
-    assert browser.current_url.endswith("#cell-0-4")
+    at_the_event.until(lambda _: browser.current_url.endswith("#cell-0-4"))
 
 
 def test_it_prints_with_everything_unfolded(browser: webdriver.Chrome, judged_page: Path) -> None:
