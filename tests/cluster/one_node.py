@@ -9,7 +9,9 @@ train on the CPU. The node claims more processors and memory than it may have: o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,7 +25,8 @@ from pathlib import Path
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 PACKAGES = "slurmctld slurmd slurm-client munge"
 NODE = "node0"
-STARTS = 60.0  # seconds within which a node must be idle
+STARTS = 300.0  # seconds within which a node must be idle
+UNASKED = range(20_000, 32_000)  # below the ports of who asks for any (net.ipv4.ip_local_port_range)
 CONFIG = """\
 ClusterName=capsbench
 SlurmctldHost={host}(127.0.0.1)
@@ -51,6 +54,8 @@ SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,bf_interval=2
 ReturnToService=0
 KillWait={kill_wait}
+MessageTimeout=60
+BatchStartTimeout=120
 MinJobAge=3600
 GresTypes=gpu
 NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 Gres=gpu:mock:2 State=UNKNOWN
@@ -158,7 +163,7 @@ class OneNode:
     def ask(self, *command: str, check: bool = True) -> str:
         """What a command of SLURM answers. Raises CalledProcessError where it fails and `check` is set."""
         said = subprocess.run(
-            command, env=os.environ | self.environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=os.environ | self.environment, capture_output=True, text=True, timeout=300, check=False
         )
         if check and said.returncode:
             raise RuntimeError(f"{' '.join(command)}: {said.stdout}{said.stderr}")
@@ -208,15 +213,13 @@ class OneNode:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports that nobody listens on now, and that the system gives to nobody unasked before the daemons listen there."""
+    return list(itertools.islice(filter(_is_free, random.sample(UNASKED, len(UNASKED))), count))
+
+
+def _is_free(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as one:
+        return one.connect_ex(("127.0.0.1", port)) != 0
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from one_node import NODE, OneNode
-from places import Place, Said
+from places import PATIENCE, Place, Said
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+from capsbench.training.checkpoint import read_tensors
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PLAN = """
 name: four
@@ -71,9 +73,20 @@ class Story:
     def results(self) -> Path:
         return self.place.root / "four-digits"
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.results / "runs" / CELL / "seed-0" / "checkpoint" / "last.safetensors"
+
     def log(self) -> str:
         path = self.results / "logs" / "train" / f"{CELL}.log"
         return path.read_text() if path.exists() else ""
+
+    def resumed(self) -> int:
+        """How often the long cell was gone on with when it last saved: one that ends before it saves counts nowhere."""
+        try:
+            return int(read_tensors(self.checkpoint).meta["resumed"])
+        except FileNotFoundError:  # between the two renames
+            return 0
 
     def running(self) -> dict[str, dict[str, str]]:
         """The jobs that run now; notes which GPUs they hold."""
@@ -84,7 +97,7 @@ class Story:
     def node(self, state: str) -> None:
         self.cluster.ask("scontrol", "update", f"NodeName={NODE}", f"State={state}", "Reason=test")
 
-    def until(self, there: Callable[[], object], what: str, seconds: float = 400) -> None:
+    def until(self, there: Callable[[], object], what: str, seconds: float = 1000) -> None:
         end = time.monotonic() + seconds
         while not there():
             assert time.monotonic() < end, f"{what} never came; jobs: {self.cluster.jobs()}\n{self.cluster.logs()}"
@@ -133,9 +146,8 @@ def story(cluster: OneNode, clone: Path, tmp_path_factory: pytest.TempPathFactor
         "-m", "snakemake", *command, "--configfile", "four.yaml", *patience, "--latency-wait", 5, **cluster.environment
     )
     try:
-        checkpoint = told.results / "runs" / CELL / "seed-0" / "checkpoint" / "last.safetensors"
         told.until(
-            lambda: (checkpoint.exists() and told.beside()) or process.poll() is not None,
+            lambda: (told.checkpoint.exists() and told.beside()) or process.poll() is not None,
             "a checkpoint while another job runs",
         )
         assert process.poll() is None, process.communicate()
@@ -148,7 +160,8 @@ def story(cluster: OneNode, clone: Path, tmp_path_factory: pytest.TempPathFactor
         told.drained = cluster.jobs()
         told.node("resume")
 
-        told.until(lambda: "going on after step" in told.log(), "the retry")
+        told.until(lambda: told.resumed() == 1, "a checkpoint of the retry")
+        assert "going on after step" in told.log()
         told.lost = told.training()
         told.node("down")
         told.until(lambda: cluster.jobs()[told.lost]["JobState"] == "PENDING", "the requeued job")
@@ -158,7 +171,7 @@ def story(cluster: OneNode, clone: Path, tmp_path_factory: pytest.TempPathFactor
             if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
                 cluster.ask("scontrol", "update", f"JobId={name}", "StartTime=now+20")  # in the place of two minutes
 
-        told.until(lambda: process.poll() is not None, "the end", 600)
+        told.until(lambda: process.poll() is not None, "the end")
         told.said = Said(process.returncode, *process.communicate())
         told.jobs = cluster.jobs()
     finally:
@@ -232,7 +245,7 @@ def test_results_equal_a_local_run_s_bit_for_bit(story: Story, tmp_path: Path) -
     local = Place(tmp_path, story.place.clone, ALIKE)
     (tmp_path / "four.yaml").write_text(PLAN)
     process = local.start("-m", "capsbench", "work", "four.yaml")  # which trains and evaluates, and draws nothing
-    out, err = process.communicate(timeout=1000)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     there, here = story.results / "runs", local.root / "four-digits" / "runs"
     names = {path.relative_to(here) for end in ("weights.safetensors", "predictions.npz") for path in here.rglob(end)}
