@@ -140,12 +140,14 @@ def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_takes_less_than_twenty_seconds_and_no_torch(folder: Path) -> None:
+def test_a_report_takes_less_than_fifteen_times_its_libraries_and_no_torch(folder: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\n"
-        "from capsbench.report import build_report\nbuild_report(Path(sys.argv[1]))\n"
-        "assert 'torch' not in sys.modules\nprint(time.process_time())"
+        "import sys, time\nimport matplotlib.pyplot, pandas, scipy.stats, seaborn\nloaded = time.process_time()\n"
+        "from pathlib import Path\nfrom capsbench.report import build_report\nbuild_report(Path(sys.argv[1]))\n"
+        "assert 'torch' not in sys.modules\nprint(loaded, time.process_time())"
     )
     command = [sys.executable, "-c", code, str(folder)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(answer.stdout) < 20  # of the processor: other work on the machine is not the report's
+    loaded, whole = map(float, answer.stdout.split())
+    # 12.4 s beside 1.4 s of the processor: other work on the machine is not the report's, nor is a slow processor
+    assert whole < 15 * loaded
