@@ -125,16 +125,22 @@ def _try_outside(house: House, data: str) -> None:
 
 def _run(said: list[str]) -> int:
     """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends."""
-    process = subprocess.Popen(said)
+    early: list[int] = []  # signals that came before there was a process to pass them on to
+    send = early.append
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
+        send(number)
 
     before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),  # a terminal sends Ctrl-C to Snakemake as well
+        # A terminal sends Ctrl-C to Snakemake as well. Not SIG_IGN, which Snakemake would inherit.
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
     }
     try:
+        process = subprocess.Popen(said)
+        send = process.send_signal
+        for number in early:
+            send(number)
         return process.wait()
     finally:
         for number, handler in before.items():

@@ -1,12 +1,17 @@
-"""Snakemake's handler of SIGTERM: it must not wait for a lock that the thread it interrupts holds."""
+"""SIGTERM: Snakemake's handler waits for no lock that the thread it interrupts holds; no moment makes it an orphan."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 from snakemake.scheduling.job_scheduler import JobScheduler
 
+from capsbench.cli import snakemake
 from capsbench.signals import answer_sigterm_at_any_moment
 
 
@@ -31,3 +36,18 @@ def test_a_signal_while_a_failed_job_is_dealt_with_waits_for_nobody() -> None:
     for _ in range(2):
         assert made._open_jobs.acquire(timeout=10)
     assert made._user_kill == "graceful"
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_comes_before_snakemake_is_there_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def late(said: list[str]) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGINT)  # a terminal's, which Snakemake gets by itself
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(said)
+
+    monkeypatch.setattr(subprocess, "Popen", late)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert snakemake._run([sys.executable, "-c", "import time; time.sleep(600)"]) == -signal.SIGTERM
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
