@@ -28,7 +28,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
     """Print which cells changed from `a` to `b` and what else differed. Raises ResultsError if one cannot be read."""
     sides = [collect(results_folder(console, where)) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
-        left = f", {counted(len(side.problems), 'problem')}, named below" if side.problems else ""
+        left = f", {counted(len(side.problems), 'problem')}, said below" if side.problems else ""
         console.print(f"{name}: {side.folder} ({side.plan.name}, {counted(len(side.runs), 'run')}{left})", markup=False)
     found = compare(sides[0], sides[1], every_metric)
     for change in found.changes:
@@ -42,8 +42,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
     if not found.differences:
         console.print("Nothing else differs: same data, budget, config, source, versions and machine.")
     for name, side in zip("AB", sides, strict=True):
-        for problem in side.problems:
-            console.print(f"{name}: {problem}", style="yellow", markup=False)
+        say_problems(console, side.problems, f"{name}: ")
 
 
 def _line(change: Change) -> str:
@@ -75,13 +74,18 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
     say_problems(console, results.problems)
 
 
-def say_problems(console: Console, problems: Sequence[Problem]) -> None:
-    """Name what is wrong with results, a line each; of a plan that is begun, how many runs there are none of yet."""
+def say_problems(console: Console, problems: Sequence[Problem], whose: str = "") -> None:
+    """Name what is wrong with results, a line each; of a plan that is begun, how many runs there are none of yet.
+
+    whose: what each line begins with.
+    """
     for problem in problems:
         if problem.reason != NO_MANIFEST:
-            console.print(str(problem), style="yellow", markup=False)
+            console.print(f"{whose}{problem}", style="yellow", markup=False)
     if waiting := sum(problem.reason == NO_MANIFEST for problem in problems):
-        words = f"{counted(waiting, 'run')} missing: {NO_MANIFEST} (report.html and `capsbench export` name each)"
+        words = (
+            f"{whose}{counted(waiting, 'run')} missing: {NO_MANIFEST} (report.html and `capsbench export` name each)"
+        )
         console.print(words, style="yellow", markup=False)
 
 

@@ -105,17 +105,21 @@ def _file_differences(stored: Path, again: Path) -> list[str]:
         return [str(error)]
 
 
-def circumstances(stored: Manifest, again: Manifest) -> list[str]:
-    """What was not the same when the two were made: config, source, data, device, threads, precision, versions."""
+def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapping[str, str | None]) -> list[str]:
+    """What of config, source and data decides a run's weights and is another now than when `stored` was made."""
     words = []
-    if stored.digests.get("config") != again.digests.get("config"):
-        keys = list(_changed(stored.config, again.config)) or [
-            "the digests differ and the config written down does not"
-        ]
+    if stored.digests.get("config") != digests.get("config"):
+        keys = list(_changed(stored.config, config)) or ["the digests differ and the config written down does not"]
         words.append(f"config: {'; '.join(keys)}")
     for key, name in (("training_source", "training source"), ("data", "data"), ("test_set", "affNIST test set")):
-        if stored.digests.get(key) != again.digests.get(key):
+        if stored.digests.get(key) != digests.get(key):
             words.append(f"{name}: the digests differ")
+    return words
+
+
+def circumstances(stored: Manifest, again: Manifest) -> list[str]:
+    """What was not the same when the two were made: config, source, data, device, threads, precision, versions."""
+    words = decided_otherwise(stored, again.config, again.digests)
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
         (("device", "threads", "precision", "routing"), stored.resolved, again.resolved),

@@ -24,6 +24,7 @@ from capsbench.plan import House
 from capsbench.plan.routings import is_custom
 
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
+OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
 
@@ -32,6 +33,11 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
 
     `--nolock`: Snakemake's own lock outlives a process that is killed. The Snakefile takes one that does not.
     """
+    if stray := [word for word in options if word.partition("=")[0] in OF_STAGES]:
+        raise CapsbenchError(
+            f"`capsbench run` takes no {stray[0]}: it runs all of a plan. `capsbench train {path} --evaluate` takes it "
+            "and makes a part, which `run` then finds done; CAPSBENCH_DEVICE chooses the device of every job."
+        )
     snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
     if not snakefile.is_file():
         raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")

@@ -14,10 +14,12 @@ from rich.console import Console
 
 from capsbench.cli.held import held_device
 from capsbench.cli.progress import show_progress
+from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource, find_source
 from capsbench.errors import CapsbenchError, PlanError, ResourceError, counted, nearest
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
+from capsbench.plan.done import run_digests
 from capsbench.report.contract import Manifest, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.results import run_folder
 
@@ -75,6 +77,7 @@ def verify_run(
     if key.seed not in cell.seeds:
         raise PlanError(f"{house.path}: {cell.label} has no seed {key.seed} any more; it has {list(cell.seeds)}.")
     source = find_source(house.dataset, house.plan.data_folder)
+    _say_what_changed(console, house, cell, key.seed, source, manifest)
     with tempfile.TemporaryDirectory(prefix="capsbench-verify-") as place:
         elsewhere = replace(house, root=Path(place))
         with _not_gone_on_with(key):
@@ -103,6 +106,21 @@ def verify_run(
     for line in circumstances(manifest, again):
         console.print(f"  although {line}", markup=False)
     return True
+
+
+def _say_what_changed(
+    console: Console, house: House, cell: Cell, seed: int, source: DataSource, stored: Manifest
+) -> None:
+    """Name at once what will hardly let the second making be identical: it may take hours until that is seen."""
+    from capsbench.cli.second_making import decided_otherwise
+
+    digests = run_digests(house, cell, seed, dataset_record(source)["digest"], measured_on(house, cell))
+    # how many steps an epoch makes is known once the data are read
+    changed = decided_otherwise(stored, {**cell.config(), "steps": stored.config.get("steps")}, digests)
+    if changed:
+        console.print("What decides the run has changed since it was made; expect a difference (Ctrl-C stops):")
+    for line in changed:
+        console.print(f"  {line}", style="yellow", markup=False)
 
 
 _NO_REASON = (

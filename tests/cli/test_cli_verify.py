@@ -56,6 +56,7 @@ def test_a_run_that_is_drawn_is_identical_and_nothing_is_left_behind(place) -> N
     before = {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()}
     said = place.capsbench("verify", place.results, "--random", TMPDIR=str(place.folder))
     assert said.code == 0, said.text
+    assert "expect a difference" not in said.out
     drawn = re.search(r"drawn from 4 trained runs with --draw (\d+): (mnist/\S+)", said.out)
     assert drawn is not None
     assert f"{drawn[2]}: identical (weights" in said.out
@@ -102,6 +103,9 @@ def test_another_plan_thread_or_version_is_named_as_the_reason(place) -> None:
     ):
         assert words in said.out
     assert "data: the digests differ" not in said.out
+    before, _, after = said.out.partition("made again in")
+    assert "expect a difference (Ctrl-C stops):\n  config: training.steps: was 4, now 6\n" in before
+    assert "expect a difference" not in after
 
 
 @pytest.mark.slow
