@@ -14,7 +14,7 @@ from capsbench.report import Report
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, draw_figure, draw_figures, figures
 from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
-from capsbench.report.figures.style import canvas, footnote, house_style, looks
+from capsbench.report.figures.style import canvas, footnote, house_style, looks, looks_of
 from capsbench.report.published import load_published
 from capsbench.report.readers import read_arrays, read_series
 from capsbench.report.results import Results
@@ -249,6 +249,12 @@ def test_looks_are_apart_without_colour(healthy: Path) -> None:
     assert len({(look.line, look.marker) for look in found.values()}) == len(found)
     of_mnist = [found[variant] for variant in toy.TASKS["mnist"]]
     assert len({look.marker for look in of_mnist}) == len({look.colour for look in of_mnist}) == 5
+
+
+def test_so_many_rows_as_a_plan_may_have_are_drawn_apart() -> None:
+    found = list(looks_of(map(str, range(280))).values())
+    assert len(set(found)) == 280
+    assert len({(look.line, look.marker) for look in found[:40]}) == 40
 
 
 def test_formulas_and_underscores_in_names_are_words(tmp_path: Path) -> None:
