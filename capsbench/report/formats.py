@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 # After \documentclass LaTeX turns the command into one that only complains: then the file is being \input.
-LATEX_HEAD = r"""% A table of capsbench. It compiles as it is, and can be \input into a document that loads booktabs.
+LATEX_HEAD = r"""% A table of capsbench. It compiles as it is, and can be \input into a document that loads booktabs and
+% longtable.
 \makeatletter
 \ifx\documentclass\@twoclasseserror\else\ifx\documentclass\@notprerr\else
 \documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
-\usepackage{booktabs}
+\usepackage{booktabs,longtable}
+\setlength{\LTcapwidth}{\linewidth}
 \begin{document}
 \def\capsbenchtail{\end{document}}
 \fi\fi
@@ -57,6 +59,7 @@ LATEX_SPECIAL = {
     "*": "{*}",
 }
 ENDINGS = ("csv", "md", "tex")  # of the files that a table has
+ON_A_PAGE = 25  # rows of numbers that surely have room on one; of sentences, of several lines each, half as many
 LEFT = ("name", "condition", "text")  # kinds of columns that stand on the left
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -118,21 +121,17 @@ def to_latex(*tables: WideTable) -> str:
 def _latex_table(table: WideTable) -> str:
     texts = [column.kind for column in table.columns].count("text")
     align = "".join(_latex_column(column, texts) for column in table.columns)
-    head = [latex_text(column.label) for column in table.columns]
-    lines = [
-        r"\begin{table}",
-        r"\centering\footnotesize\sloppy" if texts else r"\centering\small",
-        rf"\caption{{{latex_text(' '.join(table.caption))}}}",
-        rf"\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', table.task)}}}",
-        rf"\begin{{tabular}}{{{align}}}",
-        r"\toprule",
-        " & ".join(head) + r" \\",
-        r"\midrule",
-        *(_latex_row(row) for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
+    head = [r"\toprule", " & ".join(latex_text(column.label) for column in table.columns) + r" \\", r"\midrule"]
+    rows = [_latex_row(row) for row in table.rows]
+    size = r"\footnotesize\sloppy" if texts else r"\small"
+    caption = rf"\caption{{{latex_text(' '.join(table.caption))}}}"
+    label = rf"\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', table.task)}}}"
+    if len(rows) > ON_A_PAGE // (2 if texts else 1):
+        lines = ["{" + size, rf"\begin{{longtable}}{{{align}}}", rf"{caption}{label}\\", *head, r"\endfirsthead"]
+        lines += [*head, r"\endhead", r"\bottomrule", r"\endfoot", *rows, r"\end{longtable}", "}"]
+    else:
+        lines = [r"\begin{table}", rf"\centering{size}", caption, label, rf"\begin{{tabular}}{{{align}}}"]
+        lines += [*head, *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines)
 
 
