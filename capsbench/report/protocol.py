@@ -68,7 +68,7 @@ def differences(results: Results, task: str) -> list[Difference]:
 
 def _from_the_source(runs: list[Run]) -> list[Difference]:
     """Where the two-digit transfer parts from Su 2018, whose program is written in Keras."""
-    epochs = {(run.manifest.config.get("task") or {}).get("last_epochs") for run in runs}
+    epochs = {run.averaged_epochs for run in runs}
     mean = f"the mean over the ends of the last {span(epochs)} epochs; that of the final weights stands beside it"
     loss = "its sum over the classes; TensorFlow's 1e-8"
     return [

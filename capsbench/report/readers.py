@@ -13,6 +13,7 @@ from capsbench.report.results import Results, Run
 
 Arrays = dict[str, np.ndarray]
 OVERLAP = {"overlap_low": float, "overlap_high": float, "pairs": float, "metric": str, "value": float}  # overlap.csv
+AGAIN = "remove its metrics.json and evaluate the run again"  # metrics alone say whether it is evaluated
 LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs take a hundredth of it
 
 

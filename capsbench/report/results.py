@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,6 +71,15 @@ class Run:
     def spec(self) -> dict[str, Any]:
         """The variant as it was trained, from the manifest's config; empty where that has none."""
         return self.manifest.config.get("variant") or {}
+
+    @property
+    def averaged_epochs(self) -> int | None:
+        """Over the ends of how many epochs a figure of the two-digit transfer is the mean: no more than it trained."""
+        asked = (self.manifest.config.get("task") or {}).get("last_epochs")
+        epochs = (self.manifest.config.get("training") or {}).get("epochs")
+        if not isinstance(asked, int) or not isinstance(epochs, int | float) or not epochs < asked:
+            return asked if isinstance(asked, int) else None
+        return max(1, math.ceil(max(epochs, 0)))
 
     @property
     def has_capsules(self) -> bool:

@@ -82,4 +82,4 @@ def test_a_single_answer_that_is_not_the_metric_s_is_enough(full: Path) -> None:
     np.savez(path, **stored)
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "not run"
-    assert "evaluate it again" in judgement.why
+    assert "remove its metrics.json and evaluate the run again" in judgement.why

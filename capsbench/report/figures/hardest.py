@@ -12,7 +12,7 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
-from capsbench.report.readers import read_arrays, scored
+from capsbench.report.readers import AGAIN, read_arrays, scored
 from capsbench.report.results import Results
 
 TASK, CONDITION = "mnist", "test"
@@ -32,7 +32,7 @@ def draw(results: Results) -> Drawing:
         if stored is not None:
             pictures |= dict(zip(stored["indices"].tolist(), stored["images"], strict=True))
     if not pictures:
-        raise NotDrawnError(f"no finished run of task {TASK} has a hardest.npz: evaluate it again")
+        raise NotDrawnError(f"no finished run of task {TASK} has a hardest.npz: {AGAIN}")
     labels = next(iter(answers.values()))[0].labels
     answers = {v: [a for a in of if np.array_equal(a.labels, labels)] for v, of in answers.items()}
     answers = {variant: of for variant, of in answers.items() if of}

@@ -109,7 +109,7 @@ def _claimed(
 
 def _weights_in_words(results: Results) -> str:
     """Of which weights each panel is, with the number of epochs that the runs' manifests give."""
-    last = span((run.manifest.config.get("task") or {}).get("last_epochs") for run in results.done(TASK))
+    last = span(run.averaged_epochs for run in results.done(TASK))
     ends = f"the ends of the last {last} epochs" if last else "the ends of the last epochs"
     return (
         f"Top-2 accuracy, and both right and above 0.5: means over {ends}; the others: of the final weights. "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capsbench.report.readers import Arrays, read_arrays
+from capsbench.report.readers import AGAIN, Arrays, read_arrays
 from capsbench.report.results import Results, Run
 from capsbench.report.statistics import Scored, digit_effects, pair_effects
 from capsbench.report.verdicts.sides import Side
@@ -62,7 +62,7 @@ class AnswerReader:
         if key not in self._effects:
             answers = self._answers(side, run)
             if (said := _contradiction(answers, side, run, value)) is not None:
-                raise self._refused(side, run, f"{said}: evaluate it again")
+                raise self._refused(side, run, f"{said}: {AGAIN}")
             assert side.condition is not None  # a claim's test is crossed only where there is one
             same = self._images.setdefault((side.task, side.condition), answers.images)
             if not np.array_equal(same, answers.images):
@@ -73,13 +73,11 @@ class AnswerReader:
     def _answers(self, side: Side, run: Run) -> Answers:
         stored = read_arrays(self._results, run, f"{side.condition}/predictions.npz", SHAPES[side.task])
         if stored is None or not len(next(iter(stored.values()))):
-            raise NoAnswersError(
-                f"predictions.npz of {run.key} is missing or lacks what the test needs: evaluate the run again"
-            )
+            raise NoAnswersError(f"predictions.npz of {run.key} is missing or lacks what the test needs: {AGAIN}")
         try:
             return _of_pairs(stored, side) if side.task == "multimnist" else _of_images(stored, side)
         except ValueError as error:
-            raise self._refused(side, run, f"{error}: evaluate the run again") from None
+            raise self._refused(side, run, f"{error}: {AGAIN}") from None
 
     def _refused(self, side: Side, run: Run, why: str) -> NoAnswersError:
         """The error that predictions are not those of the metrics; a problem of the results too, and named there."""
