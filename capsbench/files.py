@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+DAY = 86_400  # seconds
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends well, remove it otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -32,6 +37,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove what processes that were killed left of `path`, so old that no other is still writing it."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):
+        with contextlib.suppress(OSError):  # another process removes it too
+            if time.time() - left.stat().st_mtime > DAY:
+                left.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
