@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import os
 import sys
 
@@ -24,6 +25,9 @@ SELDOM = 10_000
 def main() -> None:
     """Run the command line and leave."""
     gc.set_threshold(SELDOM)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 must not end a run at its last table
+            stream.reconfigure(errors="backslashreplace")
     try:
         _run()
     except SystemExit as end:

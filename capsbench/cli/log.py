@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import io
+import re
 import sys
 from pathlib import Path
 from typing import TextIO
 
 from capsbench.locks import writable
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # which a console that stands on a terminal writes
 
 
 class Both(io.TextIOBase):
@@ -20,13 +23,13 @@ class Both(io.TextIOBase):
     encoding = "utf-8"
 
     def __init__(self, log: TextIO, terminal: TextIO) -> None:
-        self.there = [log, terminal]
+        self.log, self.there = log, [log, terminal]
 
     def write(self, text: str) -> int:
         """Write text to both, at once."""
         for stream in list(self.there):
             try:
-                stream.write(text)
+                stream.write(COLOURS.sub("", text) if stream is self.log else text)
                 stream.flush()
             except OSError:
                 self.there.remove(stream)

@@ -219,6 +219,14 @@ def test_a_checkpoint_that_cannot_be_read_is_not_passed_over(place) -> None:
     assert "Traceback" not in said.text
 
 
+def test_a_terminal_that_is_not_utf_8_ends_no_command(place) -> None:
+    plan = place.plan()
+    plan.write_text(plan.read_text().replace("about: A few", "about: From CNN → CapsNet in a few"))
+    said = place.capsbench("plan", "tiny.yaml", PYTHONIOENCODING="ascii", COLUMNS="200")
+    assert said.code == 0, said.text
+    assert r"From CNN \u2192 CapsNet in a few" in " ".join(said.out.split())
+
+
 def test_words_in_brackets_are_printed_as_they_are(place) -> None:
     place.plan()
     plan = place.folder / "tiny.yaml"
