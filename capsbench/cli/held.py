@@ -91,5 +91,6 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
     if any(os.environ.get(job) for job in BATCH_JOBS):
         raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
-        console.print(f"{words}: this works on the CPU.", style="yellow", markup=False)
+        on_the_cpu = "this works on the CPU, where CAPSBENCH_DEVICE=cpu lets cells train side by side."
+        console.print(f"{words}: {on_the_cpu}", style="yellow", markup=False)
     _said.add(words)

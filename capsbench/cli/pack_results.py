@@ -29,7 +29,8 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     """
     if not (results / "plan.json").is_file():
         raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
-
+    if to.is_dir():
+        raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
     house = _house_of(results)
     waiting, judged = {}, set()
     for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):

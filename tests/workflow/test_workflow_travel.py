@@ -315,3 +315,9 @@ def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
     assert {"pydantic", "pydantic-core", "typer", "torchmetrics"} <= set(needed)
     assert not {"torch", "numpy", "snakemake"} & set(needed)
     assert "pydantic" not in missing_packages(["Pydantic"])
+
+
+def test_a_folder_in_the_place_of_an_archive_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").touch()
+    with pytest.raises(CapsbenchError, match=r"a folder; name the archive's file, such as .*results\.tar\.gz\.$"):
+        pack_results(Console(record=True), tmp_path, tmp_path)
