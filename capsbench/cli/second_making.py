@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,16 @@ def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapp
         if stored.digests.get(key) != digests.get(key):
             words.append(f"{name}: the digests differ")
     return words
+
+
+def scored_otherwise(stored: Path, digest: str) -> list[str]:
+    """Whether a run was evaluated with other options or by other source than those of `digest`, in words."""
+    for path in stored.glob("*/metrics.json"):
+        with contextlib.suppress(UnreadableFileError):  # which condition_differences names
+            found = read(path, Metrics).digest
+            if found is not None and found != digest:
+                return ["evaluation: its options or its source differ"]
+    return []
 
 
 def circumstances(stored: Manifest, again: Manifest) -> list[str]:

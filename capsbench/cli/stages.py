@@ -20,7 +20,7 @@ from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, write_json
 from capsbench.locks import sole, writable
-from capsbench.pipeline import dataset_record, finished
+from capsbench.pipeline import dataset_record, finished, with_current_choice
 from capsbench.plan import Cell, House
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 Trained = tuple[Cell, int, dict[str, Any]]  # cell, seed, manifest
 
 
-def _refuse_untuned(house: House, cells: list[Cell]) -> None:
-    """Raise CapsbenchError where a row's learning rate is still to be chosen."""
-    waiting = next((cell for cell in cells if cell.waits), None)
+def _refuse_untuned(house: House, cells: list[Cell], data: str) -> None:
+    """Raise CapsbenchError where a row's learning rate is still to be chosen, or was by other trials than today's."""
+    waiting = next((cell for cell in cells if with_current_choice(house, cell, data).waits), None)
     if waiting is not None:
+        yet = "yet" if waiting.waits else "any more, whose trials had another source or other data"
         raise CapsbenchError(
-            f"{waiting.label} has no learning rate yet; say `capsbench tune {house.path} --task {waiting.task} "
+            f"{waiting.label} has no learning rate {yet}; say `capsbench tune {house.path} --task {waiting.task} "
             f"--variant {waiting.folder_name}` first."
         )
 
@@ -67,7 +68,7 @@ def train_cells(
     process, which has the data and torch in memory.
     """
     dataset = dataset_record(source)
-    _refuse_untuned(house, cells)
+    _refuse_untuned(house, cells, dataset["digest"])
     trained, waiting = _trained_and_not(house, cells, dataset["digest"])
     for cell, seed, manifest in trained:
         unwritten = ", so no TensorBoard events were written" if tensorboard else ""
@@ -218,9 +219,10 @@ def evaluate_cells(
 
     Raises CapsbenchError where none is trained, and where one is not and `done` would promise them all.
     """
-    trained, untrained = _trained_and_not(house, cells, dataset_record(source)["digest"])
+    data = dataset_record(source)["digest"]
+    trained, untrained = _trained_and_not(house, cells, data)
     if untrained and (done or not trained):
-        _refuse_untuned(house, cells)
+        _refuse_untuned(house, cells, data)
         cell, seed = untrained[0]
         raise CapsbenchError(
             f"{cell.label} seed {seed} is not trained with this plan, source and data; "

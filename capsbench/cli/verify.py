@@ -17,6 +17,7 @@ from capsbench.cli.progress import show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource, find_source
 from capsbench.errors import CapsbenchError, PlanError, ResourceError, counted, nearest
+from capsbench.evaluation.done import evaluation_digest
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
@@ -61,7 +62,7 @@ def verify_run(
     Raises:
         CapsbenchError: the run, its plan or its data are not there. ResourceError: the making was stopped.
     """
-    from capsbench.cli.second_making import circumstances, condition_differences, weight_differences
+    from capsbench.cli.second_making import circumstances, condition_differences, scored_otherwise, weight_differences
 
     stored = run_folder(folder, key)
     try:
@@ -77,7 +78,8 @@ def verify_run(
     if key.seed not in cell.seeds:
         raise PlanError(f"{house.path}: {cell.label} has no seed {key.seed} any more; it has {list(cell.seeds)}.")
     source = find_source(house.dataset, house.plan.data_folder)
-    _say_what_changed(console, house, cell, key.seed, source, manifest)
+    scored = scored_otherwise(stored, evaluation_digest(cell, manifest.model_dump()))
+    _say_what_changed(console, house, cell, key.seed, source, manifest, scored)
     with tempfile.TemporaryDirectory(prefix="capsbench-verify-") as place:
         elsewhere = replace(house, root=Path(place))
         with _not_gone_on_with(key):
@@ -95,7 +97,7 @@ def verify_run(
         console.print(f"  {line}", markup=False)
     if words or different:
         console.print(f"{key}: not identical.", style="bold red")
-        reasons = circumstances(manifest, again)
+        reasons = circumstances(manifest, again) + scored
         console.print("What was not the same:" if reasons else _NO_REASON)
         for line in reasons:
             console.print(f"  {line}", markup=False)
@@ -103,20 +105,20 @@ def verify_run(
     console.print(f"{key}: identical ({'; '.join(compared)}).", style="green")
     if again.status == "done" and not conditions:
         console.print("The stored run has not been evaluated: only weights could be compared.")
-    for line in circumstances(manifest, again):
+    for line in circumstances(manifest, again) + scored:
         console.print(f"  although {line}", markup=False)
     return True
 
 
 def _say_what_changed(
-    console: Console, house: House, cell: Cell, seed: int, source: DataSource, stored: Manifest
+    console: Console, house: House, cell: Cell, seed: int, source: DataSource, stored: Manifest, scored: list[str]
 ) -> None:
     """Name at once what will hardly let the second making be identical: it may take hours until that is seen."""
     from capsbench.cli.second_making import decided_otherwise
 
     digests = run_digests(house, cell, seed, dataset_record(source)["digest"], measured_on(house, cell))
     # how many steps an epoch makes is known once the data are read
-    changed = decided_otherwise(stored, {**cell.config(), "steps": stored.config.get("steps")}, digests)
+    changed = decided_otherwise(stored, {**cell.config(), "steps": stored.config.get("steps")}, digests) + scored
     if changed:
         console.print("What decides the run has changed since it was made; expect a difference (Ctrl-C stops):")
     for line in changed:
@@ -124,7 +126,8 @@ def _say_what_changed(
 
 
 _NO_REASON = (
-    "Nothing that is recorded differs (config, source, data, device, threads, precision, versions): please report it."
+    "Nothing that is recorded differs (config, source, data, evaluation, device, threads, precision, versions): "
+    "please report it."
 )
 
 

@@ -23,7 +23,7 @@ from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted, refuse_lost_gpu
 from capsbench.files import write_json
 from capsbench.locks import claimed, is_held, writable
-from capsbench.pipeline import dataset_record, described, finished, is_over, open_house
+from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_house, with_current_choice
 from capsbench.plan import Cell, House
 
 OUT_OF_MEMORY = ": out of memory"  # in the sentence of a run that does not fit; the next one may
@@ -147,7 +147,9 @@ def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo
     runs = []
     for (house, source), its in zip(houses, cells, strict=True):
         say_affnist(console, house, source, its)
-        runs += [Todo(house, source, cell, seed) for cell in its for seed in cell.seeds]
+        data = dataset_record(source)["digest"]
+        rows = [with_current_choice(house, cell, data) for cell in its]
+        runs += [Todo(house, source, cell, seed) for cell in rows for seed in cell.seeds]
     return [run for run in runs if not _is_finished(run)]
 
 
@@ -179,7 +181,7 @@ def _say_failed(console: Console, runs: list[Todo], why: str) -> None:
 
 def _describe(house: House, source: DataSource) -> None:
     with writable(house.folder):
-        write_json(house.folder / "plan.json", described(house, dataset_record(source)))
+        write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
 
 
 def _tuned(console: Console, run: Todo, device: str | None, threads: int) -> tuple[House, Cell]:

@@ -2,16 +2,17 @@
 
 from capsbench.pipeline.house import STAND_IN, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
-from capsbench.pipeline.state import described, finished, is_over, numbers_digest
+from capsbench.pipeline.state import described_now, finished, is_over, numbers_digest, with_current_choice
 
 __all__ = [
     "STAND_IN",
     "Pipeline",
     "dataset_record",
-    "described",
+    "described_now",
     "finished",
     "is_over",
     "numbers_digest",
     "open_house",
     "open_results",
+    "with_current_choice",
 ]

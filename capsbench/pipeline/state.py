@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from capsbench.data.affnist_place import measured_on
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
-from capsbench.files import read_json
-from capsbench.plan.done import cost_digest, is_done, run_digests
+from capsbench.files import read_json, read_record
+from capsbench.plan.done import cost_digest, is_done, is_tuned, run_digests, tuning_digest
 from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
@@ -26,6 +27,13 @@ def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] |
     return is_done(house.run_folder(cell, seed), digest)
 
 
+def with_current_choice(house: House, cell: Cell, data: str) -> Cell:
+    """The cell; a tuned row whose choice was made by other trials than today's (their source, their data) waits."""
+    if cell.tuned is None or is_tuned(house, cell, tuning_digest(house, cell, data)):
+        return cell
+    return replace(cell, tuned=replace(cell.tuned, point=None))
+
+
 def is_over(house: House, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
     """Whether a run that is done has its metrics too; a failed one has none to have."""
     digest = evaluation_digest(cell, manifest)
@@ -37,10 +45,25 @@ def described(house: House, data: dict[str, str]) -> dict[str, Any]:
     return {**house.describe(data), "cost": cost_digest(house) if house.plan.cost is not None else None}
 
 
+def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
+    """`described`, and of each run that is trained the digest that its metrics must have: its options and source.
+
+    They may have changed since it was evaluated; the report then names it.
+    """
+    said = described(house, data)
+    runs = ((cell, seed) for cell in house.cells for seed in cell.seeds)  # as House.describe lists them
+    for run, (cell, seed) in zip(said["runs"], runs, strict=True):
+        manifest = read_record(house.run_folder(cell, seed) / "manifest.json")
+        if {"digest", "weights"} <= manifest.keys():
+            run["evaluation"] = evaluation_digest(cell, manifest)
+    return said
+
+
 def report_source() -> str:
     """Digest of what decides how results are shown: the report's code, templates, published figures, claims."""
     templates = sorted((PACKAGE / "report" / "templates").iterdir())
-    words = [*templates, config_folder() / "published.yaml", config_folder() / "claims.yaml"]
+    rules = PACKAGE / "plan" / "claims.py"  # what the report has of capsbench.plan, which source_digest leaves out
+    words = [*templates, rules, config_folder() / "published.yaml", config_folder() / "claims.yaml"]
     return digest_of(
         [source_digest(["capsbench.report"]), {path.name: digest_of_file(path) for path in words if path.is_file()}]
     )

@@ -85,7 +85,7 @@ def _among(names: list[str], known: list[str], place: str) -> list[str]:
 
 def _with_passes(variant: str, spec: Spec, task: TaskPlan, number: int, place: str) -> list[Row]:
     """The row with `number` passes; none where the variant itself has that number."""
-    if not hasattr(spec, "iterations"):
+    if not spec.routes() or not hasattr(spec, "iterations"):
         raise PlanError(f"{place}: variant {variant} has no routing; name the variants that the axis is for.")
     if spec.iterations == number:
         return []

@@ -166,6 +166,11 @@ class House:
             training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
         seeds = tuple(task.seeds or self.plan.seeds)
         if row.bf16:
+            if training.precision == "bf16":
+                raise PlanError(
+                    f"{self.path}: tasks.{task_name}.bf16: {variant} trains in bf16 already, so its second row would "
+                    "be the same runs; say another precision, or leave bf16 out."
+                )
             training = training.model_copy(update={"precision": "bf16"})
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)

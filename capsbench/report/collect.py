@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.report.contract import Manifest, Metrics, RunKey, UnreadableFileError, read, read_plan
+from capsbench.report.contract import Manifest, Metrics, PlannedRun, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
 from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
+OTHERWISE_SCORED = "scored with other options or by other source than today's plan and evaluation"
 NO_MANIFEST = "no manifest yet: not trained, or training is under way"
 
 
@@ -24,15 +25,15 @@ def collect(folder: Path) -> Results:
     plan = read_plan(folder)
     published = load_published().on(plan.dataset.name)
     results = Results(folder, plan, {}, pd.DataFrame(columns=COLUMNS), [], published)
-    planned: dict[RunKey, str | None] = {}
+    planned: dict[RunKey, PlannedRun] = {}
     for entry in results.plan.runs:
         if entry.key in planned:
             results.problem(
                 "duplicated", folder / "plan.json", entry.key, "plan.json lists the run twice; counted once"
             )
-        planned.setdefault(entry.key, entry.config)
-    for key, config in planned.items():
-        run = _read_run(results, key, config, planned)
+        planned.setdefault(entry.key, entry)
+    for key, entry in planned.items():
+        run = _read_run(results, key, entry.config, planned)
         if run is not None:
             results.runs[key] = run
     leave_out_other_budgets(results)
@@ -55,7 +56,7 @@ def collect(folder: Path) -> Results:
     return results
 
 
-def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[RunKey, str | None]) -> Run | None:
+def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[RunKey, PlannedRun]) -> Run | None:
     """The run of `key` if it belongs to the plan; otherwise a problem."""
     folder = run_folder(results.folder, key)
     path = folder / "manifest.json"
@@ -92,7 +93,7 @@ def _misplaced(
     path: Path,
     key: RunKey,
     claimed: RunKey,
-    planned: dict[RunKey, str | None],
+    planned: dict[RunKey, PlannedRun],
     condition: str | None = None,
 ) -> None:
     """The file at `path` says that it is of another run than its folder's."""
@@ -102,7 +103,7 @@ def _misplaced(
         results.problem("foreign", path, key, f"{path.name} says that it is of {claimed}", condition)
 
 
-def _read_metrics(results: Results, run: Run, planned: dict[RunKey, str | None]) -> None:
+def _read_metrics(results: Results, run: Run, planned: dict[RunKey, PlannedRun]) -> None:
     """Fill `run.metrics` from every <condition>/metrics.json that is sound."""
     for path in sorted(run.folder.glob("*/metrics.json")):
         condition = path.parent.name
@@ -119,12 +120,15 @@ def _read_metrics(results: Results, run: Run, planned: dict[RunKey, str | None])
             results.problem("foreign", path, run.key, "scored with other weights than the run has now", condition)
         else:
             run.metrics[condition] = metrics
+            wanted = planned[run.key].evaluation
+            if wanted and metrics.digest and metrics.digest != wanted:
+                results.problem("mixed", path, run.key, OTHERWISE_SCORED, condition)
             if metrics.status == "not matched":
                 reason = metrics.reason or "no reason was recorded"
                 results.problem("not matched", path, run.key, reason, condition)
 
 
-def _name_strangers(results: Results, planned: dict[RunKey, str | None]) -> None:
+def _name_strangers(results: Results, planned: dict[RunKey, PlannedRun]) -> None:
     """Every folder with a manifest that the plan does not name is a foreign run."""
     known = {run_folder(results.folder, key) for key in planned}
     for path in sorted((results.folder / "runs").glob("*/*/*/manifest.json")):

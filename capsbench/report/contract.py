@@ -71,9 +71,10 @@ class RunName(ResultsFile):
 
 
 class PlannedRun(RunName):
-    """A run of the plan, with the digest of its resolved config."""
+    """A run of the plan, with the digest of its resolved config and the one that its metrics must have."""
 
     config: str | None = None
+    evaluation: str | None = None
 
 
 class Reduced(ResultsFile):

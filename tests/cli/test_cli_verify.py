@@ -113,9 +113,11 @@ def test_without_weights_and_scores_the_manifest_s_digest_decides(place) -> None
     for path in [*place.results.rglob("weights.safetensors"), *place.results.rglob("scores.npz")]:
         path.unlink()
     change(place.results / CNN / "manifest.json", "digests", "training_source", value="another")
+    change(place.results / CNN / "test/metrics.json", "digest", value="of another evaluation")
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
     assert said.code == 0, said.text
     assert "although training source: the digests differ" in said.out
+    assert "although evaluation: its options or its source differ" in said.out
     change(place.results / CNN / "manifest.json", "weights", value="0" * 64)
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
     assert said.code == 1

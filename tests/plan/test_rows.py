@@ -10,8 +10,9 @@ import torch
 
 from capsbench.data.batch import DigitSet
 from capsbench.errors import PlanError
+from capsbench.pipeline import with_current_choice
 from capsbench.plan import Cell, House, config_folder
-from capsbench.plan.done import run_digests
+from capsbench.plan.done import run_digests, tuning_digest
 from capsbench.plan.tuning import DECAYS, GRID, RATES
 from capsbench.training.digits import training_digits
 
@@ -242,6 +243,15 @@ MISTAKES = [
     (("reference: capsnet-r3-recon\n", "reference: capsnet-r3\n"), "tasks.mnist.reference: 'capsnet-r3' is not among"),
     (("cnn+n2: capsnet-r3-recon+n2", "cnn+n3: cnn"), "tasks.mnist.references: 'cnn+n3' is not among the variants"),
     (("ladder: [cnn, ", "ladder: [cnn, cnn, "), "tasks.mnist.ladder names a variant twice"),
+    (("batch: 100}", "batch: 100, precision: bf16}"), None),
+    (
+        ("    tuned: [cnn]", "    training: {precision: bf16}\n    tuned: [cnn]\n    bf16: [cnn]"),
+        "cnn trains in bf16 already",
+    ),
+    (
+        ("tasks:\n", "tasks:\n  two_digit: {variants: [two-digit-average-mlp], axes: {iterations: [1, 5]}}\n"),
+        "variant two-digit-average-mlp has no routing; name the variants",
+    ),
     (("    tuned:", "    train_per_class: 3\n    tuned:"), "says train_per_class and axes.per_class"),
     (("variants: [capsnet-r3-recon, cnn, capsnet-kmeans]", "variants: [capsnet-r3-recon, cnn, capsnet-uniform]"), None),
 ]
@@ -285,3 +295,17 @@ def test_the_ladder_changes_one_component_at_a_time() -> None:
         for entry in entries:
             own = [d["factor"] for d in entry["differs"] if not d["own"]]
             assert len(own) <= 1 or entry["variant"] == "cnn-vectors-trunk", (task, entry["variant"], own)
+
+
+def test_a_choice_by_trials_of_another_source_or_other_data_is_none(tmp_path: Path) -> None:
+    rows = house(tmp_path)
+    cell = rows.cell("mnist", "cnn+tuned")
+    choose(cell, digest=tuning_digest(rows, cell, "data"))
+    tuned = (rows := house(tmp_path)).cell("mnist", "cnn+tuned")
+    assert with_current_choice(rows, tuned, "data") is tuned
+    assert not tuned.waits
+    assert with_current_choice(rows, tuned, "other data").waits
+    choose(cell, digest="of an older source")
+    assert with_current_choice(rows, tuned, "data").waits
+    untuned = rows.cell("mnist", "cnn")
+    assert with_current_choice(rows, untuned, "data") is untuned

@@ -146,3 +146,18 @@ def test_runs_of_a_cell_that_are_missing_are_one_line_of_the_page(folder: Path) 
         shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", seed))
     page = build_report(folder).html.read_text()
     assert page.count("<td><code>mnist/cnn") == page.count("<code>mnist/cnn (seeds 0, 2)</code>") == 1
+
+
+def test_metrics_of_another_evaluation_than_the_plan_s_are_named(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    path = toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json"
+    stored = json.loads(path.read_text())
+    toy.write_json(
+        folder / "plan.json", plan | {"runs": [run | {"evaluation": stored["digest"]} for run in plan["runs"]]}
+    )
+    assert collect(folder).problems == []
+    toy.write_json(path, stored | {"digest": "f" * 64})
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("mixed", "cnn", 1, "test")
+    assert problem.reason.startswith("scored with other options or by other source")
+    assert seeds(results, "cnn") == [0, 1, 2]
