@@ -2,12 +2,13 @@
 
 from capsbench.pipeline.house import STAND_IN, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
-from capsbench.pipeline.state import described_now, finished, is_over, numbers_digest, with_current_choice
+from capsbench.pipeline.state import described, described_now, finished, is_over, numbers_digest, with_current_choice
 
 __all__ = [
     "STAND_IN",
     "Pipeline",
     "dataset_record",
+    "described",
     "described_now",
     "finished",
     "is_over",

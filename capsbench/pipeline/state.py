@@ -29,7 +29,7 @@ def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] |
 
 def with_current_choice(house: House, cell: Cell, data: str) -> Cell:
     """The cell; a tuned row whose choice was made by other trials than today's (their source, their data) waits."""
-    if cell.tuned is None or is_tuned(house, cell, tuning_digest(house, cell, data)):
+    if cell.tuned is None or cell.waits or is_tuned(house, cell, tuning_digest(house, cell, data)):
         return cell
     return replace(cell, tuned=replace(cell.tuned, point=None))
 
