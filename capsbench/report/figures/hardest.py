@@ -32,7 +32,8 @@ def draw(results: Results) -> Drawing:
         if stored is not None:
             pictures |= dict(zip(stored["indices"].tolist(), stored["images"], strict=True))
     if not pictures:
-        raise NotDrawnError(f"no finished run of task {TASK} has a hardest.npz: {AGAIN}")
+        why = f"no finished run of task {TASK} has a hardest.npz"
+        raise NotDrawnError(f"{why}: {AGAIN}" if answers else why)
     labels = next(iter(answers.values()))[0].labels
     answers = {v: [a for a in of if np.array_equal(a.labels, labels)] for v, of in answers.items()}
     answers = {variant: of for variant, of in answers.items() if of}
