@@ -251,6 +251,13 @@ def test_looks_are_apart_without_colour(healthy: Path) -> None:
     assert len({look.marker for look in of_mnist}) == len({look.colour for look in of_mnist}) == 5
 
 
+@pytest.mark.parametrize(("epochs", "averaged"), [(20, 5), (5, 5), (2.5, 3), (0.1, 1), (None, 5), ("many", 5)])
+def test_no_mean_is_of_more_epochs_than_were_trained(healthy: Path, epochs: object, averaged: int) -> None:
+    run = next(iter(collect(healthy).runs.values()))
+    run.manifest.config.update({"task": {"last_epochs": 5}, "training": {"epochs": epochs}})
+    assert run.averaged_epochs == averaged
+
+
 def test_so_many_rows_as_a_plan_may_have_are_drawn_apart() -> None:
     found = list(looks_of(map(str, range(280))).values())
     assert len(set(found)) == 280

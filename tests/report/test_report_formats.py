@@ -74,6 +74,22 @@ def test_latex_compiles_by_itself_and_inside_a_document(spoiled: tuple[Path, Rep
         assert (tmp_path / f"{name}.pdf").stat().st_size > 1000
 
 
+def test_a_table_longer_than_a_page_goes_on_on_the_next(tmp_path: Path) -> None:
+    columns = [Column("variant", "name"), Column("n", "count")]
+    rows = [WideRow(f"row {k}", "test", [Entry(f"row {k}"), Entry("3")]) for k in range(90)]
+    text = to_latex(WideTable("long", columns, rows, ["A title."]))
+    assert text.count(r"\begin{longtable}{lr}") == 1
+    (tmp_path / "long.tex").write_text(text)
+    outer = r"\documentclass{article}\usepackage{booktabs,longtable}\begin{document}\input{long}\end{document}"
+    (tmp_path / "outer.tex").write_text(outer)
+    for name in ("long", "outer"):
+        command = [tool("pdflatex"), "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+        assert made.returncode == 0, made.stdout[-800:]
+        assert "Float too large" not in made.stdout
+        assert re.search(rf"{name}.pdf \([2-9] pages", made.stdout), made.stdout[-800:]
+
+
 def test_markdown_is_escaped_and_rectangular() -> None:
     assert markdown_text("a|b <i> *c* _d_ `e`") == r"a\|b \<i\> \*c\* \_d\_ \`e\`"
     text = to_markdown(table())
