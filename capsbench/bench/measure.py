@@ -119,7 +119,8 @@ def row(contender: Contender, plain: dict[str, float], peak: dict[str, float], e
         epoch: images an epoch.
     """
     median = statistics.median(contender.seconds)
-    low, _, high = statistics.quantiles(contender.seconds, n=4) if len(contender.seconds) > 1 else (median,) * 3
+    several = len(contender.seconds) > 1  # "inclusive": no quartile lies outside what was measured
+    low, _, high = statistics.quantiles(contender.seconds, n=4, method="inclusive") if several else (median,) * 3
     each = median / contender.images
     rate = None if contender.flops is None else contender.flops / median
     return {

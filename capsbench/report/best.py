@@ -11,10 +11,11 @@ from capsbench.report.tables import spec_for
 def certainly_best(results: Results, task: str) -> set[Cell]:
     """The best of every metric under every condition, where its difference to each other variant is certain.
 
-    By Welch's t over seeds, with Holm over all comparisons of the table. Where a variant of the plan has fewer than two
-    values in a column, nothing in it is certain, be its runs yet to come. Left aside are variants that will have none:
-    all runs failed or not matched, or scored under the condition without that metric, as a model without a decoder; and
-    positive controls, which do another task.
+    By Welch's t over seeds, with Holm over all comparisons of the table: certain of these test digits. Whether it holds
+    of others too is for the claims to say, whose tests are over seeds and digits (`verdicts/`). Where a variant of the
+    plan has fewer than two values in a column, nothing in it is certain, be its runs yet to come. Left aside are
+    variants that will have none: all runs failed or not matched, or scored under the condition without that metric, as
+    a model without a decoder; and positive controls, which do another task.
     """
     spec = spec_for(task, results)
     better = {metric.name: metric for metric in spec.main if metric.better}

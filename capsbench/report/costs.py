@@ -70,6 +70,11 @@ def caption_words(results: Results, cost: Cost) -> list[str]:
         *([f"Reduced models: {', '.join(sorted(widths))}."] if widths else []),
         "Inference: the classes of images; forward: the loss in training, with the decoder if there is one; backward:",
         "its gradient, without the optimiser's step.",
+        *(
+            ["Steps are eager, and routing is plain, with all votes in memory; runs on a GPU may do neither."]
+            if gpu
+            else []
+        ),
         "FLOPs by torch's counter on one image alone, two a multiply-add: matrix products, and convolutions as if each",
         "were computed directly, also where larger batches are computed with fewer products. Routing's sums are",
         "elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",

@@ -36,7 +36,7 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
     intensity = [row["flops"] / row["moved_bytes"] for row in rows]
     low, high = min(intensity) / 8, max(intensity) * 4
     peaks = {name: rate / 1e9 for name, rate in result["product_flops_per_second"].items()}
-    for line, precision in zip(LINES, [p for p in ("float32", "bf16") if p in peaks], strict=False):
+    for line, precision in zip(LINES, [p for p in ("float32", "bf16", "tf32") if p in peaks], strict=False):
         ridge = peaks[precision] / bandwidth
         axes.plot([low, ridge, high], [low * bandwidth, peaks[precision], peaks[precision]], color=INK, ls=line, lw=1.1)
         axes.annotate(f"{precision} product", (high, peaks[precision]), (-4, 4), textcoords="offset points", ha="right")
@@ -82,6 +82,8 @@ def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
                 axes.set_ylim(0, 1.1 * axes.dataLim.y1)
                 axes.yaxis.set_major_locator(MaxNLocator(5))
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+        if any(row["name"].endswith(", captured") for row in growth[what]):
+            label += "\n(captured: MB with the optimiser's)"
         column[1].set_xlabel(label)
         sizes = sorted({row["size"] for row in growth[what]})
         column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import toy
 
@@ -132,6 +133,19 @@ def test_a_picture_names_data_that_are_not_the_paper_s(
         for path in folder.glob("runs/affnist/**/metrics.json"):
             toy.change_json(path, dataset={"name": "affnist", "badge": "affNIST"})
         assert said() == []
+
+
+def test_the_large_marker_is_where_training_ended_or_is_not_drawn(folder: Path) -> None:
+    path = folder / "runs" / "affnist" / "cnn-pool" / "seed-1" / "curve.csv"
+    curve = pd.read_csv(path)
+    curve.loc[curve.index[-1], "held_out_accuracy"] = 0.5  # it fell at the end, out of what is shown
+    curve.to_csv(path, index=False)
+    with house_style():
+        drawing = draw_figure("affnist_curves", collect(folder))
+    (axes,) = drawing.figure.axes
+    seeds = len(list(folder.glob("runs/affnist/*/seed-*/curve.csv")))
+    assert sum(len(line.get_xdata()) for line in axes.lines if line.get_markersize() == 8) == seeds - 1
+    assert "are not shown, 1 end of training among them" in drawing.caption
 
 
 def test_a_footnote_covers_nothing() -> None:

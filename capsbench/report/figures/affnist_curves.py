@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
@@ -28,16 +29,19 @@ def draw(results: Results) -> Drawing:
     left = max(lowest, 100 - SHOWN * max(100 - best, 0.4))
     figure = canvas(WIDTH, 4.0)
     axes = figure.subplots()
+    cut = 0  # seeds whose end lies left of the axis
     for variant, found in curves.items():
         look = looks(results)[variant]
         for curve in found:
-            part = curve[curve["held_out_accuracy"] >= left]
+            shown = curve["held_out_accuracy"] >= left
+            part, end = curve[shown], curve.tail(1)[shown.tail(1)]
+            cut += end.empty
             axes.plot(
                 part["held_out_accuracy"], part["affnist_accuracy"],
                 color=look.colour, linestyle=look.line, marker=look.marker, lw=1.1, ms=3, alpha=0.75,
             )  # fmt: skip
             axes.plot(
-                *part[["held_out_accuracy", "affnist_accuracy"]].tail(1).to_numpy().T,
+                *end[["held_out_accuracy", "affnist_accuracy"]].to_numpy().T,
                 color=look.colour, marker=look.marker, ms=8, mec="white", mew=0.8, lw=0, zorder=4,
             )  # fmt: skip
     level = _matched_at(results)
@@ -61,7 +65,8 @@ def draw(results: Results) -> Drawing:
         "Points further right are better trained, points further up carry more over to transformations never shown.",
     ]
     if left > lowest:
-        words.append(f"Evaluations under {left:.3g} % held-out accuracy are not shown.")
+        ends = f", {counted(cut, 'end')} of training among them" if cut else ""
+        words.append(f"Evaluations under {left:.3g} % held-out accuracy are not shown{ends}.")
     caption = " ".join(words + conditions_in_words(results, "affnist"))
     return Drawing(figure, "Accuracy on transformed digits along training", caption, ("affnist",))
 

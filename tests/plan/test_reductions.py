@@ -1,0 +1,67 @@
+"""Whatever a plan changes of the protocol under a budget's name is said, and judges no more than it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capsbench.plan import House, config_folder
+
+SHORT = "budget: short\nseeds: [0, 1, 2, 3, 4]\ntraining: {epochs: 100%s}\n"
+AUTHORS = "budget: authors\nseeds: [0, 1, 2, 3, 4]\ntraining: {steps: 300_000, decay_period: published%s}\n"
+CNN = "mnist: {variants: [cnn]%s}"
+
+
+def house(folder: Path, head: str, task: str) -> House:
+    path = folder / "changed.yaml"
+    path.write_text(f"name: changed\n{head}tasks:\n  {task}\n")
+    return House.load(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "words"),
+    [
+        (AUTHORS % ", batch: 8", CNN % "", ["batch 8 in the place of 128"]),
+        (AUTHORS % ", rate: 0.01, decay: 1", CNN % "", ["rate 0.01 in the place of 0.001", "decay 1.0 in the place"]),
+        (AUTHORS % "", CNN % ", training: {decay_period: 900}", ["decay_period 900 in the place of published"]),
+        (AUTHORS % "", CNN % ", training: {decay_period: 2000}", []),  # what published means on MNIST
+        (SHORT % ", floor: 0.0001", CNN % "", ["floor 0.0001 in the place of 1e-06"]),
+        (SHORT % "", CNN % ", training: {decay_period: published}", ["decay_period published in the place of scaled"]),
+        (SHORT % ", precision: bf16", CNN % "", []),  # every manifest and caption names it
+        (SHORT % "", "two_digit: {variants: [two-digit-kmeans], training: {decay: 1.0}}", []),  # the source's Adam
+        (SHORT % "", "two_digit: {variants: [two-digit-kmeans]}", ["decay 0.96 in the place of 1.0"]),
+        (
+            SHORT % "",
+            "affnist: {variants: [cnn-pool], training: {epochs: 49}}",
+            ["19,141 steps, less than the 50 epochs"],
+        ),
+        (SHORT % "", "affnist: {variants: [cnn-pool], training: {epochs: 50}}", []),
+    ],
+)
+def test_another_training_than_the_budget_promises_judges_no_published_value(tmp_path, head, task, words) -> None:
+    changed = house(tmp_path, head, task)
+    for cell in changed.cells:
+        said = [found for kind, found in changed.reduced(cell) if kind == "training"]
+        assert len(said) == len(words)
+        assert all(found.startswith(wanted) for found, wanted in zip(said, words, strict=True))
+
+
+def test_a_variant_with_a_training_of_its_own_is_asked_for_by_its_name() -> None:
+    paper = House.load(config_folder() / "paper.yaml")
+    cell = paper.cell("two_digit", "two-digit-kmeans-source")  # ten epochs, as its title says
+    assert paper.reduced(cell) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "kind"),
+    [
+        ("mnist: {variants: [cnn], train_error_images: 100}", "training error on 100 digits", "digits"),
+        ("affnist: {variants: [cnn-pool], probe_images: 500}", "matched on 500 of 320,000 images", "digits"),
+        ("affnist: {variants: [cnn-pool], probe_images: 40_000}", "matched on 40,000 of 320,000 images", "measuring"),
+        ("affnist: {variants: [cnn-pool], held_out: 500}", "500 of 10,000 held-out digits", "digits"),
+    ],
+)
+def test_images_that_all_seeds_share_are_fewer_digits(tmp_path: Path, task: str, words: str, kind: str) -> None:
+    fewer = house(tmp_path, SHORT % "", task)
+    assert (kind, words) in fewer.reduced(fewer.cells[0])
