@@ -15,6 +15,18 @@ else
   INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
 endif
 
+# A Python that is named makes .venv, once; one that is there already keeps its own.
+ifeq ($(origin PYTHON3)$(filter clean,$(MAKECMDGOALS)),command line)
+ifneq ($(wildcard $(PYTHON)),)
+  WHICH := -c 'import sys; print(*sys.version_info[:2], sep=".")'
+  IS := $(shell $(PYTHON) $(WHICH))
+  WANTED := $(shell $(PYTHON3) $(WHICH) 2>/dev/null)
+  ifneq ($(IS),$(WANTED))
+    $(error $(VENV) has Python $(IS), and PYTHON3=$(PYTHON3) is $(or $(WANTED),not there); say `make clean` first, or leave it out)
+  endif
+endif
+endif
+
 quick smoke paper: $(READY)
 	$(PYTHON) -m capsbench run config/$@.yaml
 

@@ -18,14 +18,16 @@ from capsbench.provenance import is_packed
 def say_affnist(console: Console, house: House, source: DataSource, cells: Iterable[Cell]) -> None:
     """Print which affNIST is used where `cells` have the task: before training, since it is part of a run's digest."""
     if any(cell.task == "affnist" for cell in cells):
-        console.print(find_affnist(house, source), markup=False)
+        console.print(find_affnist(house, source, asked=False), markup=False)
 
 
-def find_affnist(house: House, source: DataSource) -> str:
+def find_affnist(house: House, source: DataSource, *, asked: bool) -> str:
     """Look for the official files, download them if the plan says `download_official`, and say what will be used.
 
-    A pack (`capsbench pack`) downloads none: it is for machines without a network. Official files are read once, with
-    the test digits of `source`: what is said of them holds when they are needed.
+    A pack (`capsbench pack`) downloads none: it is for machines without a network. Nor is anything downloaded where
+    runs measured on the synthetic set are finished (a pack's, say), unless that was `asked` for by name (`capsbench
+    data`): the files would make every one of them stale. Official files are read once, with the test digits of
+    `source`: what is said of them holds when they are needed.
 
     Raises:
         DataError: they are damaged, changed, or not what the plan asks for. ResourceError: the download cannot be
@@ -35,21 +37,25 @@ def find_affnist(house: House, source: DataSource) -> str:
     assert options is not None  # asked only of plans with the task
     if house.dataset != "mnist":
         return f"affNIST: affnist-synth, made of {house.dataset}."
-    path = official_path(house.plan.data_folder)
+    path, others = official_path(house.plan.data_folder), _measured_on_another(house, source)
     reason = "no official files were found, and the plan does not say download_official"
     if path is None and options.download_official and is_packed():
         reason = "a pack carries no other, and downloads none"
+    elif path is None and options.download_official and others and not asked:
+        reason = (
+            f"{others} measured on it would be trained again with the official files, which `capsbench data "
+            f"{house.path}` downloads"
+        )
     elif path is None and options.download_official:
         from capsbench.data.affnist_source import download_affnist
 
         try:
             path = download_affnist(cache_folder() / FOLDER)
         except DataError as error:
-            reason = str(error).rstrip(".")
+            reason = f"{str(error).rstrip('.')}; `capsbench data {house.path}` tries again"
     if path is None:
         return f"affNIST: affnist-synth, not the paper's test set ({reason})."
     _read_whole(house, source)
-    others = _measured_on_another(house, source)
     remade = (
         f" {others} measured on affnist-synth will be trained again, since their test set changes; to keep them, "
         "move the official files elsewhere."

@@ -89,7 +89,7 @@ def data(
     if house.plan.tasks.affnist is not None:
         from capsbench.cli.affnist import find_affnist
 
-        console.print(find_affnist(house, source), markup=False)
+        console.print(find_affnist(house, source, asked=done is None), markup=False)
     if done:
         write_json(done, {**dataset_record(source), "files": sums, "notice": source.notice})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import re
@@ -43,11 +44,19 @@ class Both(io.TextIOBase):
 def log_to(path: Path) -> None:
     """Send standard output and errors of this process to `path` as well. Raises ResourceError.
 
-    What an earlier try of the job said stays: it tells why there was another.
+    What an earlier try of the job said stays: it tells why there was another. Snakemake removes a job's log before each
+    try, so the file has a second name, with a dot, by which it is found again.
     """
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        kept = path.with_name(f".{path.name}")
+        with contextlib.suppress(OSError):  # a file system without second names keeps the last try's words alone
+            path.hardlink_to(kept)  # which there is not at a first try, and not to do where nobody removed the log
         log = path.open("a", encoding="utf-8")
         if log.tell():
             log.write(f"--- again, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC\n")
+        with contextlib.suppress(OSError):
+            if not (kept.exists() and kept.samefile(path)):  # a copied folder has two files there
+                kept.unlink(missing_ok=True)
+                kept.hardlink_to(path)
     sys.stdout, sys.stderr = Both(log, sys.stdout), Both(log, sys.stderr)

@@ -5,24 +5,19 @@ What that machine brings back is packed by pack_results.py.
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from rich.console import Console
 
+from capsbench.cli.pack_packages import fetch, listed, missing_packages
 from capsbench.cli.pack_results import write_archive
 from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import CapsbenchError
 from capsbench.files import whole_file, write_json
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
@@ -31,10 +26,12 @@ from capsbench.provenance import PACKAGE, SOURCE, git_state, is_packed, tree
 
 REPOSITORY = PACKAGE.parent
 MEGABYTES = 60
-# What `capsbench work` imports beside PyTorch. Snakemake and what only draws the report stay at home.
-WORK = ("pydantic", "typer", "rich", "pyyaml", "safetensors", "pandas", "scipy", "scikit-learn", "torchmetrics")
-PYTORCH = ("torch", "torchvision")
-CARRIED = {"typing-extensions"}  # comes with PyTorch, but may be older there than pydantic wants
+FOR_ONE_PYTHON = """\
+"$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "{0}")' || {{
+    echo "run.sh: $python is not Python {0}, which this pack is for; name one with PYTHON=, or pack with --python" >&2
+    exit 2
+}}
+"""
 RUN = """\
 #!/bin/sh
 # Trains and evaluates what is missing of the plans, stops after the minutes said (9), goes on when called again; what
@@ -45,7 +42,7 @@ cd "$(dirname "$0")" || exit 1
 export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
 python="${PYTHON:-python3}" minutes="${1:-9}"
 [ $# -eq 0 ] || shift
-"$python" -m capsbench work %s --minutes "$minutes" "$@"
+%s"$python" -m capsbench work %s --minutes "$minutes" "$@"
 code=$?
 if [ -n "$OUT" ]; then
     for runs in "${CAPSBENCH_RESULTS:-results}"/*/runs; do
@@ -63,7 +60,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
 
     Args:
         plans: what `run.sh` works on, in that order; python: the machine's Python, such as 3.12.
-        have: names of packages that the machine has beside PyTorch, one a line (`pip list --format=freeze` will do).
+        have: packages that the machine has beside PyTorch, one a line (`pip list --format=freeze` will do).
 
     Raises:
         CapsbenchError: the clone is dirty or none, a plan is not in its commit or not about MNIST, or the archive would
@@ -94,10 +91,11 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         assert source.folder is not None
         for file in sorted(source.folder.glob("*ubyte*")):
             shutil.copy(file, data)
-        names = missing_packages(_listed(have) if have else ())
+        names = missing_packages(listed(have) if have else {}, python)
         console.print(f"packages: {', '.join(names) or 'none'}")
-        _fetch(names, root / "site", python)
-        (root / "run.sh").write_text(RUN % shlex.join(inside))
+        fetch(names, root / "site", python)
+        check = FOR_ONE_PYTHON.format(python) if names else ""  # compiled for it; the code itself takes any
+        (root / "run.sh").write_text(RUN % (check, shlex.join(inside)))
         (root / "run.sh").chmod(0o755)
         write_json(root / "PACKED.json", {"commit": state["commit"], "files": tree(root)})
         archive = Path(name) / to.name
@@ -112,68 +110,6 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         with whole_file(to) as temporary:  # only now: an earlier archive stays where this one may not be
             shutil.copyfile(archive, temporary)
     console.print(f"{to}: {size:.0f} MB. There: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
-
-
-def missing_packages(have: Iterable[str]) -> list[str]:
-    """What `capsbench work` needs, and those need in turn, that neither comes with PyTorch nor is in `have`.
-
-    What comes with PyTorch and may be too old there is carried.
-    """
-    return sorted(_closure(WORK) - (_closure(PYTORCH) - CARRIED) - {canonicalize_name(name) for name in have})
-
-
-def _closure(roots: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    waiting = [canonicalize_name(root) for root in roots]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        try:
-            requires = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # for another system or Python than this
-        found.add(name)
-        needs = [Requirement(text) for text in requires]
-        waiting += [
-            canonicalize_name(need.name) for need in needs if not need.marker or need.marker.evaluate({"extra": ""})
-        ]
-    return found
-
-
-def _listed(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise CapsbenchError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise CapsbenchError(f"{path} is not a list of names in UTF-8, one a line.") from None
-    return [re.split(r"[=<>!~ @;\[]", line.strip(), maxsplit=1)[0] for line in lines if line.strip() and line[0] != "#"]
-
-
-def _fetch(names: list[str], site: Path, python: str) -> None:
-    """The packages as the lock has them, hashes checked, for Linux on x86-64."""
-    site.mkdir()
-    if not names:
-        return
-    blocks = re.split(r"\n(?=\S)", (REPOSITORY / "requirements.lock").read_text())
-    wanted = [block for block in blocks if canonicalize_name(re.split(r"[= ]", block, maxsplit=1)[0]) in names]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
-        requirements.write("\n".join(wanted) + "\n")
-        requirements.flush()
-        said = ["--target", str(site), "--python-version", python, "--no-deps", "--require-hashes"]
-        said += ["--only-binary", ":all:", "-r", requirements.name]
-        if uv := shutil.which("uv"):
-            command = [uv, "pip", "install", "--quiet", "--python-platform", "x86_64-manylinux_2_28", *said]
-        else:
-            systems = [word for n in (28, 17) for word in ("--platform", f"manylinux_2_{n}_x86_64")]
-            systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
-            command = [sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ResourceError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
-    for tests in [path for path in site.rglob("tests") if path.is_dir()]:
-        shutil.rmtree(tests, ignore_errors=True)  # a third of some packages
 
 
 def _inside(house: House) -> str:

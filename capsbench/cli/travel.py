@@ -83,3 +83,16 @@ def pack(
     names = ("paper", "ladder", "ablation", "paper-authors", "precision")
     plans = plans or [config_folder() / f"{name}.yaml" for name in names]
     pack_code(console, plans, to or Path("capsbench-pack.tar.xz"), python or "3.12", have)
+
+
+@app.command()
+def bring(
+    archives: Annotated[list[Path], typer.Argument(help="Archives of `capsbench pack --results`.")],
+    plan: Annotated[
+        Path | None, typer.Option(help="Their plan; where it lay there, from here or from the clone, when not given.")
+    ] = None,
+) -> None:
+    """Take the runs that a GPU machine's archives bring back: those that are done there and not here, whole."""
+    from capsbench.cli.bring import bring as bring_runs
+
+    bring_runs(console, archives, plan)

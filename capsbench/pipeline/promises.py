@@ -67,6 +67,21 @@ class Pipeline:
         """The folder of a cell's spec files."""
         return self.house.folder / "cells" / cell.task / cell.folder_name
 
+    def evaluated(self) -> list[Path]:
+        """The promises of cells that the report waits for.
+
+        A cell whose runs came from elsewhere (a clone, `capsbench bring`, `work`) has none. Where they are all
+        over none is asked for: on a cluster it would cost two jobs that find nothing to do.
+        """
+        data = dataset_record(self.source)["digest"]
+        promises = [(cell, self.specs(cell) / "evaluated.json") for cell in self.house.cells]
+        return [path for cell, path in promises if path.is_file() or not self._is_over(cell, data)]
+
+    def _is_over(self, cell: Cell, data: str) -> bool:
+        """Whether every run of a cell is trained and evaluated, or failed."""
+        manifests = ((seed, finished(self.house, cell, seed, data)) for seed in cell.seeds)
+        return all(m is not None and is_over(self.house, cell, seed, m) for seed, m in manifests)
+
     def brought_up_to_date(self) -> Pipeline:
         """`bring_up_to_date`, but where a Snakemake is at work, which must find the promises of its jobs at its end.
 
@@ -111,10 +126,9 @@ class Pipeline:
             _write_if_changed(specs / "evaluate-spec.json", evaluation)
             if cell.tuned is not None:
                 self._bring_tuning_up_to_date(cell, data["digest"])
-            manifests = {seed: finished(self.house, cell, seed, data["digest"]) for seed in cell.seeds}
-            if None in manifests.values():
+            if any(finished(self.house, cell, seed, data["digest"]) is None for seed in cell.seeds):
                 (specs / "trained.json").unlink(missing_ok=True)
-            if not all(m and is_over(self.house, cell, seed, m) for seed, m in manifests.items()):
+            if not self._is_over(cell, data["digest"]):
                 (specs / "evaluated.json").unlink(missing_ok=True)
         if not is_report_kept(folder):
             (folder / "cells" / "reported.json").unlink(missing_ok=True)

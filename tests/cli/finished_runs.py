@@ -25,5 +25,5 @@ def finished(house: House, source: DataSource, cell: Cell, seed: int, seconds: f
         "machine": machine(),
     }
     write_json(folder / "manifest.json", manifest)
-    metrics = {"digest": evaluation_digest(cell, manifest), "seconds": evaluation}
+    metrics = {"digest": evaluation_digest(cell, manifest), "weights": "w", "seconds": evaluation}
     write_json(folder / "test" / "metrics.json", metrics)

@@ -38,7 +38,8 @@ def test_it_is_said_where_the_download_failed(house: House, monkeypatch: pytest.
 
     monkeypatch.setattr("capsbench.data.affnist_source.download_affnist", refuse)
     assert said(house, ("affnist", "mnist")) == (
-        "affNIST: affnist-synth, not the paper's test set (The mirror does not answer).\n"
+        "affNIST: affnist-synth, not the paper's test set (The mirror does not answer; `capsbench data "
+        f"{house.path}` tries again).\n"
     )
     assert said(house, ("mnist", "two_digit")) == ""
 
@@ -51,20 +52,50 @@ def test_a_pack_asks_no_mirror(house: House, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_runs_that_the_official_files_make_stale_are_counted(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(affnist, "official_path", lambda _: tmp_path / "test.mat")
-    monkeypatch.setattr(affnist, "files_digest", lambda _: "abc")
+def with_finished_runs(house: House, root: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    """The plan with one run that was measured on affnist-synth and one on the official files of digest `abc`."""
     monkeypatch.setattr(affnist, "_read_whole", lambda *_: None)
     monkeypatch.setattr(affnist, "dataset_record", lambda _: {"digest": "d"})
-    here = dataclasses.replace(house, root=tmp_path)
+    here = dataclasses.replace(house, root=root)
     cell = next(cell for cell in here.cells if cell.task == "affnist")
     for seed, measured_on in ((0, SYNTHETIC), (1, "abc")):
         run = {"task": cell.task, "variant": cell.variant, "seed": seed}
         digest = run_digests(here, cell, seed, "d", measured_on)["run"]
         manifest = {"digest": digest, "status": "failed", "weights": "w", "dataset": {}, "run": run, "resolved": {}}
         write_json(here.run_folder(cell, seed) / "manifest.json", manifest)
+    return here
+
+
+def test_nothing_is_downloaded_that_makes_finished_runs_stale_unless_it_is_asked_for(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A GPU machine's pack measures on affnist-synth; its runs come back to a machine that has a network."""
+    here = with_finished_runs(house, tmp_path, monkeypatch)
+    downloads: list[Path] = []
+
+    def download(folder: Path) -> Path:
+        downloads.append(folder)
+        (tmp_path / "test.mat.zip").write_text("official")
+        return tmp_path / "test.mat.zip"
+
+    monkeypatch.setattr("capsbench.data.affnist_source.download_affnist", download)
+    assert said(here, ("affnist",)) == (
+        "affNIST: affnist-synth, not the paper's test set (1 finished run measured on it would be trained again with "
+        f"the official files, which `capsbench data {house.path}` downloads).\n"
+    )
+    assert downloads == []
+    assert "1 finished run measured on affnist-synth will be trained again" in affnist.find_affnist(
+        here, SOURCE, asked=True
+    )
+    assert len(downloads) == 1
+
+
+def test_runs_that_the_official_files_make_stale_are_counted(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(affnist, "official_path", lambda _: tmp_path / "test.mat")
+    monkeypatch.setattr(affnist, "files_digest", lambda _: "abc")
+    here = with_finished_runs(house, tmp_path, monkeypatch)
     words = (
         "1 finished run measured on affnist-synth will be trained again, since their test set changes; to keep them, "
     )

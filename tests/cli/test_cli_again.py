@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from capsbench.cli.again import say_what_is_made_again
+from capsbench.cli.again import say_what_is_made_again, what_changed
 from capsbench.files import write_json
 from capsbench.plan import House
 from capsbench.plan.done import run_digests
@@ -57,3 +57,12 @@ def test_of_many_some_are_named(house: House) -> None:
     say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds], "data")
     said = "made again, as the data changed: mnist/cnn seed 0, mnist/cnn seed 1, mnist/cnn seed 2 and 3 more"
     assert console.export_text().strip() == said
+
+
+def test_another_affnist_is_a_reason_too(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.replace("mnist: {variants: [cnn]}", "affnist: {variants: [cnn]}"))
+    house = replace(House.load(tmp_path / "plan.yaml", "uci-digits"), root=tmp_path / "results")  # never the official
+    cell = house.cells[0]
+    manifest = {"status": "done", "digests": run_digests(house, cell, 0, "data", "the official files")}
+    write_json(house.run_folder(cell, 0) / "manifest.json", manifest)
+    assert what_changed(house, cell, 0, "data") == "affNIST test set"

@@ -83,6 +83,9 @@ def test_a_job_that_fails_names_its_log_and_stops_no_other(done) -> None:
     said = done.capsbench("run", "tiny.yaml")
     assert said.code == 3  # of the cell that diverges
     assert said.jobs == {"Train mnist/cnn", "Evaluate mnist/cnn", "Draw tables, figures and the report"}
+    failed, mended = log.read_text().split("--- again, ")[-2:]
+    assert sentence in failed  # why there was another try
+    assert "mnist/cnn seed 0: done" in mended
 
 
 def test_a_process_left_behind_is_waited_for(done) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tools import mnist_folder
 
 from capsbench.cli import pack as packing
 from capsbench.cli import pack_results as packing_results
-from capsbench.cli.pack import missing_packages
+from capsbench.cli.pack_packages import _locked, listed, missing_packages
 from capsbench.cli.pack_results import archived_name, pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
@@ -142,8 +143,9 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
     home = Place(tmp_path / "home", clone)
     home.root.mkdir(parents=True)
     home.plan()
-    with tarfile.open(archive) as stored:
-        stored.extractall(home.root, filter="data")
+    said = home.capsbench("bring", archive)
+    assert said.code == 0, said.text
+    assert "3 runs: brought" in said.out
     assert list(home.root.rglob("predictions.npz"))
     assert not [*home.root.rglob("*.safetensors"), *home.root.rglob("scores.npz")]
     assert home.manifests() == done.manifests()
@@ -166,7 +168,7 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
         subprocess.run([*git, *words], cwd=clone, check=True)
-    (tmp_path / "have.txt").write_text("\n".join(missing_packages(())))
+    (tmp_path / "have.txt").write_text("\n".join(f"{name}=={version(name)}" for name in missing_packages({}, "3.12")))
     command = ["pack", "tiny.yaml", "--to", tmp_path / "pack.tar.gz", "--have", tmp_path / "have.txt"]
     said = place.capsbench(*command)
     assert said.code == 0, said.text
@@ -227,7 +229,7 @@ def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path
     monkeypatch.setattr(packing, "git_state", lambda: {"commit": "a", "dirty": False})
     monkeypatch.setattr(packing, "find_source", lambda _: DataSource("mnist", tmp_path, "MNIST", "plan"))
     monkeypatch.setattr(packing, "verify", lambda _: {})
-    monkeypatch.setattr(packing, "_fetch", lambda names, site, _: (site / "large").mkdir(parents=True))
+    monkeypatch.setattr(packing, "fetch", lambda names, site, _: (site / "large").mkdir(parents=True))
     to = tmp_path / "pack.tar.gz"
     to.write_text("an earlier one")
     plans = [packing.REPOSITORY / "config" / "smoke.yaml"]
@@ -310,11 +312,33 @@ def test_an_archive_in_the_folder_itself_holds_no_archive(tmp_path: Path) -> Non
             assert stored.getnames() == [f"{tmp_path.name}/plan.json"]
 
 
-def test_packages_that_come_with_pytorch_or_are_there_are_not_packed() -> None:
-    needed = missing_packages(())
-    assert {"pydantic", "pydantic-core", "typer", "torchmetrics"} <= set(needed)
+def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: Path) -> None:
+    needed = missing_packages({}, "3.12")
+    assert {"pydantic", "pydantic-core", "typer", "torchmetrics", "typing-extensions"} <= set(needed)
     assert not {"torch", "numpy", "snakemake"} & set(needed)
-    assert "pydantic" not in missing_packages(["Pydantic"])
+    have = tmp_path / "have.txt"
+    have.write_text(
+        "# of a machine\nPydantic==2.12.5\ntyper\nrich==10.0.0\ntyping_extensions\nPyYAML @ file:///a/folder\nscipy>=1\n"
+    )
+    assert listed(have) == {
+        "Pydantic": "2.12.5", "typer": None, "rich": "10.0.0", "typing_extensions": None, "PyYAML": None, "scipy": None
+    }  # fmt: skip
+    packed = set(missing_packages(listed(have), "3.12"))
+    assert not {"pydantic", "typer", "pyyaml", "scipy"} & packed
+    assert {"rich", "typing-extensions"} <= packed  # too old; perhaps too old
+    assert "typing-extensions" not in missing_packages({"typing_extensions": "4.99"}, "3.12")
+    old = missing_packages({"pydantic": "1.10.0", "pydantic-core": "2.33.2"}, "3.12")
+    assert {"pydantic", "pydantic-core"} <= set(old)  # the one that is packed wants another core than is there
+    fitting = missing_packages({"pydantic": "2.11.7", "pydantic-core": "2.33.2"}, "3.12")
+    assert not {"pydantic", "pydantic-core"} & set(fitting)  # and the one that is there wants its own
+
+
+def test_of_two_locked_versions_the_other_machine_s_python_decides() -> None:
+    versions = {python: _locked(["scipy"], python) for python in ("3.11", "3.12", "3.13")}
+    assert {len(found) for found in versions.values()} == {1}
+    first = {python: found[0].splitlines()[0] for python, found in versions.items()}
+    assert first["3.11"] != first["3.12"] == first["3.13"]
+    assert re.fullmatch(r"scipy==[\d.]+ \\", first["3.12"])  # without its marker, which pip would ask of its own Python
 
 
 def test_a_folder_in_the_place_of_an_archive_is_a_sentence(tmp_path: Path) -> None:

@@ -48,26 +48,25 @@ def targets():
 
 
 def evaluated_cells(wildcards):
-    return [PIPELINE.specs(cell) / "evaluated.json" for cell in PIPELINE.house.cells]
+    return PIPELINE.evaluated()
 
 
 def measured_cost(wildcards):
     return [RESULTS / "cells" / "measured.json"] if PIPELINE.house.plan.cost else []
 
 
-# What a batch system is asked for. A job that is tried again gets more memory and, up to the day that most partitions
-# allow, more time; training goes on from its checkpoint, so time need not suffice for a whole cell. A run on one machine
-# is limited by none of these unless it says --resources.
+# What a batch system is asked for. A job that is tried again gets more memory. Training asks for no more time: it goes on
+# from its checkpoint, and many partitions start nothing that asks for over half a day. A run on one machine is limited by
+# none of these unless it says --resources.
 def memory(wildcards, attempt):
     return 8000 * attempt
 
 
-def training_minutes(wildcards, attempt):
-    return min(720 * attempt, 1440)
+TRAINING_MINUTES = 720
 
 
 def evaluation_minutes(wildcards, attempt):
-    return min(240 * attempt, 1440)
+    return min(240 * attempt, TRAINING_MINUTES)
 
 
 def tuning_of(wildcards):

@@ -15,7 +15,7 @@ rule train:
     resources:
         gpu=1,
         mem_mb=memory,
-        runtime=training_minutes,
+        runtime=TRAINING_MINUTES,
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,

@@ -13,7 +13,7 @@ rule tune:
     resources:
         gpu=1,
         mem_mb=memory,
-        runtime=training_minutes,
+        runtime=TRAINING_MINUTES,
     params:
         capsbench=CAPSBENCH,
         plan=PLAN,

@@ -1,0 +1,168 @@
+"""`capsbench bring`: what an archive of `capsbench pack --results` holds, into the results that lie here."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from rich.console import Console
+
+from capsbench.cli.again import what_changed
+from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
+from capsbench.files import read_record, whole_file, write_json
+from capsbench.locks import is_held, lock, sole, writable
+from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_results, with_current_choice
+from capsbench.plan import Cell, House
+from capsbench.provenance import PACKAGE
+
+BROUGHT, KEPT = "brought", "kept, done here already"
+HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
+
+
+def bring(console: Console, archives: list[Path], plan: Path | None) -> None:
+    """Take the runs of archives that are done by the plans here; a run that is done here already stays as it is.
+
+    A run counts by the rule of every other command: digests of config, training source and data, metrics of this
+    evaluation. It arrives with its manifest last, so that one that was stopped half-way is not done and is taken next
+    time. A tuned row's choice comes along where none is here.
+
+    Args:
+        plan: where the archives' plan lies here; as there, from this folder or else from the clone, when not said.
+
+    Raises:
+        CapsbenchError: runs were left out, each printed with its reason. DataError: an archive is damaged or none of
+            ours. PlanError: its plan is not here. ResourceError: a Snakemake is at work on these results.
+    """
+    left_out = 0
+    for archive in archives:
+        with tempfile.TemporaryDirectory(prefix="capsbench-") as name:
+            left_out += _bring(console, archive, _unpacked(archive, Path(name)), plan)
+    if left_out:
+        raise CapsbenchError(f"{counted(left_out, 'run')} left out, for the reasons above.")
+
+
+def _bring(console: Console, archive: Path, results: Path, plan: Path | None) -> int:
+    """Take what one archive, unpacked to `results`, holds; how many of its runs were left out."""
+    path = plan or _plan_here(archive, read_record(results / "plan.json").get("file"))
+    house, source = open_results(path)
+    if results.name != house.name:
+        raise DataError(f"{archive} holds results of {results.name}, and those of {path} are called {house.name}.")
+    data = dataset_record(source)["digest"]
+    with _nobody_else(house):
+        _bring_choices(house, replace(house, root=results.parent), data)
+        house, _ = open_results(path)  # with the rates that were brought
+        there = replace(house, root=results.parent)
+        done: dict[Path, str] = {path.parent: OF_NO_ROW for path in sorted(results.glob("runs/*/*/*/manifest.json"))}
+        for cell in house.cells:
+            for seed in cell.seeds:
+                if there.run_folder(cell, seed) in done:
+                    done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
+        write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
+    for what in dict.fromkeys(done.values()):
+        runs = [folder.relative_to(results / "runs").as_posix() for folder, said in done.items() if said == what]
+        style = None if what in (BROUGHT, KEPT) else "yellow"
+        console.print(f"{archive}: {counted(len(runs), 'run')}: {what}", style=style, markup=False)
+        if what != KEPT:
+            console.print("\n".join(f"  {run}" for run in runs), markup=False, highlight=False)
+    if not done:
+        console.print(f"{archive}: no run is in it", markup=False)
+    return sum(what not in (BROUGHT, KEPT) for what in done.values())
+
+
+def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: int, data: str) -> str:
+    """Take one run if it is done there and not here; what became of it."""
+    ours, theirs = house.run_folder(cell, seed), there.run_folder(cell, seed)
+    manifest = finished(house, cell, seed, data)
+    if manifest and (is_over(house, cell, seed, manifest) or (ours / "weights.safetensors").is_file()):
+        return KEPT
+    manifest = finished(there, cell, seed, data)
+    if manifest is None:
+        changed = what_changed(there, cell, seed, data)
+        return f"of another {changed} than here" if changed else "its manifest is broken, or its row waits for tuning"
+    if not is_over(there, cell, seed, manifest):
+        return NOT_EVALUATED
+    if is_held(ours):
+        return HELD
+    with sole(ours, console.print):
+        (ours / "manifest.json").unlink(missing_ok=True)  # from here on it is not done, until the last file is there
+        for old in [path for path in ours.iterdir() if not path.name.startswith(".")]:
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        files = [path for path in sorted(theirs.rglob("*")) if path.is_file()]
+        for file in sorted(files, key=lambda path: path == theirs / "manifest.json"):
+            _copy(file, ours / file.relative_to(theirs))
+    return BROUGHT
+
+
+def _bring_choices(house: House, there: House, data: str) -> None:
+    """Take the rates that tuning chose there for rows that wait here, with the trials' figures."""
+    for cell, other in zip(house.cells, there.cells, strict=True):
+        if cell.tuned is None or other.tuned is None or not with_current_choice(house, cell, data).waits:
+            continue
+        if not with_current_choice(there, other, data).waits:
+            for figure in sorted(other.tuned.path.with_suffix("").rglob("*.json")):
+                _copy(figure, cell.tuned.path.with_suffix("") / figure.relative_to(other.tuned.path.with_suffix("")))
+            _copy(other.tuned.path, cell.tuned.path)
+
+
+def _copy(file: Path, to: Path) -> None:
+    with whole_file(to) as temporary:
+        shutil.copyfile(file, temporary)
+
+
+@contextmanager
+def _nobody_else(house: House) -> Iterator[None]:
+    """Within: no Snakemake is at work on these results, which would train what is brought. Raises ResourceError."""
+    with writable(house.folder):
+        handle = lock(house.folder)
+        if handle is None:
+            raise ResourceError(f"Snakemake is at work on {house.folder}; wait for it, or stop it and say this again.")
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def _plan_here(archive: Path, said: object) -> Path:
+    """The plan that plan.json names, here. Raises DataError."""
+    if not isinstance(said, str):
+        raise DataError(
+            f"{archive} is no archive of `capsbench pack --results`: it has no plan.json that names a plan."
+        )
+    for path in (Path(said), PACKAGE.parent / said):
+        if path.is_file():
+            return path
+    raise DataError(f"{archive} is of the plan {said}, which is not here; name it with --plan.")
+
+
+def _unpacked(archive: Path, to: Path) -> Path:
+    """Unpack the files of an archive below its one folder; that folder, called as the plan's results are."""
+    try:
+        with tarfile.open(archive) as stored:
+            for member in stored:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts:
+                    raise DataError(f"{archive} is none of ours: {member.name} would lie outside of the results.")
+                content = stored.extractfile(member) if member.isreg() else None
+                if content is not None and len(path.parts) > 1:
+                    file = to.joinpath("unpacked", *path.parts[1:])
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content.read())
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise DataError(f"{archive} is no whole archive ({error}); copy it again.") from None
+    except OSError as error:
+        raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
+    name = read_record(to / "unpacked" / "plan.json").get("name")
+    if not isinstance(name, str) or not name or "/" in name:
+        raise DataError(
+            f"{archive} is no archive of `capsbench pack --results`: it has no plan.json that names a plan."
+        )
+    return (to / "unpacked").rename(to / name)

@@ -1,0 +1,219 @@
+"""What `capsbench bring` takes of an archive, and what it leaves; of its runs nothing was trained."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from finished_runs import finished
+from rich.console import Console
+
+from capsbench.cli import bring as bringing
+from capsbench.cli.bring import bring
+from capsbench.cli.pack_results import pack_results
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError, DataError, ResourceError
+from capsbench.files import read_json, write_json, write_text
+from capsbench.locks import lock, sole
+from capsbench.pipeline import dataset_record, described, open_house
+from capsbench.plan import House
+from capsbench.plan.done import tuning_digest
+from capsbench.plan.tuning import GRID
+
+Place = tuple[House, DataSource]
+TUNED = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+training: {steps: 4}
+tuning: {steps: 2, seeds: [9]}
+tasks:
+  mnist: {variants: [cnn], tuned: true}
+"""
+CNN = "runs/mnist/cnn/seed-{}"
+
+
+@pytest.fixture
+def here(plans: list[Path]) -> Place:
+    return open_house(plans[0])
+
+
+@pytest.fixture
+def there(here: Place, tmp_path: Path) -> House:
+    """The same plan on another machine, where seeds 0 and 1 of the CNN are done."""
+    _, source = here
+    elsewhere = replace(here[0], root=tmp_path / "there")
+    for seed in (0, 1):
+        finished(elsewhere, source, elsewhere.cells[0], seed, 60, 5)
+        write_text(elsewhere.folder / CNN.format(seed) / "history.csv", "trained there\n")
+    write_json(elsewhere.folder / "plan.json", described(elsewhere, dataset_record(source)))
+    return elsewhere
+
+
+@pytest.fixture
+def brought(there: House, tmp_path: Path) -> Callable[[], str]:
+    """What `bring` says of an archive of what is there now."""
+
+    def bring_it() -> str:
+        console = Console(record=True, width=300)
+        archive = tmp_path / "back.tar.gz"
+        pack_results(console, there.folder, archive)
+        try:
+            bring(console, [archive], None)
+        except CapsbenchError as error:
+            console.print(f"{type(error).__name__}: {error}")
+        return console.export_text().replace(str(tmp_path), "")
+
+    return bring_it
+
+
+def test_what_is_done_there_and_not_here_arrives_whole(here: Place, there: House, brought: Callable[[], str]) -> None:
+    ours = here[0].folder / CNN.format(0)
+    stale = {"digest": "of another training", "status": "done"}
+    write_json(ours / "manifest.json", stale)
+    for name in ("weights.safetensors", "checkpoint/newest.safetensors", "gone/metrics.json"):
+        write_text(ours / name, "of the stale run")
+    said = brought()
+    assert "/back.tar.gz: 2 runs: brought\n  mnist/cnn/seed-0\n  mnist/cnn/seed-1\n" in said
+    for seed in (0, 1):
+        for file in (there.folder / CNN.format(seed)).rglob("*.*"):
+            assert (here[0].folder / file.relative_to(there.folder)).read_bytes() == file.read_bytes()
+    left = [path.name for path in ours.iterdir() if not path.name.startswith(".")]
+    assert not {"weights.safetensors", "checkpoint", "gone"} & set(left)
+    assert read_json(here[0].folder / "plan.json")["name"] == here[0].name
+    assert "2 runs: kept, done here already" in brought()
+
+
+def test_a_run_that_is_done_here_stays(here: Place, brought: Callable[[], str]) -> None:
+    house, source = here
+    finished(house, source, house.cells[0], 0, 7, 7)  # trained here; its routing's metrics are still to come
+    mine = house.folder / CNN.format(0) / "manifest.json"
+    shutil.rmtree(mine.parent / "test")
+    before = mine.read_bytes()
+    write_text(mine.parent / "weights.safetensors", "mine")
+    said = brought()
+    assert "1 run: kept, done here already" in said
+    assert "1 run: brought\n  mnist/cnn/seed-1" in said
+    assert mine.read_bytes() == before
+    (mine.parent / "weights.safetensors").unlink()  # it could never be evaluated
+    assert "1 run: brought\n  mnist/cnn/seed-0" in brought()
+
+
+def test_what_does_not_count_here_is_named_with_its_reason(
+    here: Place, there: House, brought: Callable[[], str]
+) -> None:
+    house, source = here
+    manifest = there.folder / CNN.format(0) / "manifest.json"
+    said = read_json(manifest)
+    write_json(manifest, {**said, "digest": "x", "digests": {"config": "x", "training_source": "x", "data": "x"}})
+    shutil.copytree(manifest.parent, there.folder / "runs/mnist/capsnet-r9/seed-0")
+    finished(there, source, there.cells[1], 0, 60, 5)
+    (there.folder / "runs/mnist/capsnet-r3-recon/seed-0/test/metrics.json").unlink()
+    metrics = {"digest": "of another evaluation", "weights": "w"}
+    write_json(there.folder / "runs/mnist/capsnet-r3-recon/seed-0/other/metrics.json", metrics)
+    with sole(house.folder / CNN.format(1), print):
+        words = brought()
+    for expected in (
+        "1 run: of another config and training source and data than here\n  mnist/cnn/seed-0",
+        "1 run: a process is at work on it\n  mnist/cnn/seed-1",
+        "1 run: the plan has no such run\n  mnist/capsnet-r9/seed-0",
+        "1 run: it is not evaluated\n  mnist/capsnet-r3-recon/seed-0",
+        "CapsbenchError: 4 runs left out, for the reasons above.",
+    ):
+        assert expected in words
+    assert not list(house.folder.rglob("manifest.json"))
+
+
+def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, results: Path, no_data: object) -> None:
+    path = tmp_path / "tuned.yaml"
+    path.write_text(TUNED)
+    house, source = open_house(path)
+    there = replace(house, root=tmp_path / "there")
+    row = there.cell("mnist", "cnn+tuned")
+    assert row.waits
+    assert row.tuned is not None
+    digest = tuning_digest(there, row, dataset_record(source)["digest"])
+    choice = {"recipe": row.tuned.recipe, "digest": digest, "chosen": GRID[4].training_keys()}
+    write_json(row.tuned.path, choice)
+    write_json(row.tuned.path.with_suffix("") / GRID[4].name / "seed-9" / "figure.json", {"error": 1})
+    there = replace(house, root=tmp_path / "there")  # which reads the choice
+    finished(there, source, there.cell("mnist", "cnn+tuned"), 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    console = Console(record=True, width=300)
+    pack_results(console, there.folder, tmp_path / "back.tar.gz")
+    bring(console, [tmp_path / "back.tar.gz"], None)
+    assert "1 run: brought\n  mnist/cnn+tuned/seed-0" in console.export_text()
+    here, _ = open_house(path)
+    assert here.cell("mnist", "cnn+tuned").training.rate == GRID[4].rate
+    assert (here.folder / "tuning/mnist/cnn" / GRID[4].name / "seed-9/figure.json").is_file()
+
+    write_json(here.folder / row.tuned.path.relative_to(there.folder), {**choice, "chosen": GRID[0].training_keys()})
+    with pytest.raises(CapsbenchError, match="1 run left out"):  # this machine chose for itself, and chose otherwise
+        bring(console, [tmp_path / "back.tar.gz"], None)
+
+
+def test_a_run_that_was_stopped_half_way_is_not_done_and_is_taken_again(
+    here: Place, brought: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = bringing._copy
+
+    def stops(file: Path, to: Path) -> None:
+        if file.name == "manifest.json":
+            raise KeyboardInterrupt
+        copy(file, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bringing, "_copy", stops)
+        with pytest.raises(KeyboardInterrupt):
+            brought()
+    assert (here[0].folder / CNN.format(0) / "history.csv").is_file()
+    assert not list(here[0].folder.rglob("manifest.json"))
+    assert "2 runs: brought" in brought()
+
+
+def test_nothing_is_brought_beside_a_snakemake(here: Place, brought: Callable[[], str]) -> None:
+    handle = lock(here[0].folder)
+    assert handle is not None
+    assert "ResourceError: Snakemake is at work on" in brought()
+    assert not list(here[0].folder.rglob("manifest.json"))
+
+
+def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House, tmp_path: Path) -> None:
+    console = Console(record=True, width=300)
+    whole = tmp_path / "whole.tar.gz"
+    pack_results(console, there.folder, whole)
+
+    def archive(name: str, files: dict[str, bytes]) -> Path:
+        with tarfile.open(tmp_path / name, "w:gz") as out:
+            for path, content in files.items():
+                member = tarfile.TarInfo(path)
+                member.size = len(content)
+                out.addfile(member, io.BytesIO(content))
+        return tmp_path / name
+
+    (tmp_path / "torn.tar.gz").write_bytes(whole.read_bytes()[:-200])
+    (tmp_path / "words.tar.gz").write_text("words")
+    plan = (there.folder / "plan.json").read_bytes()
+    gone = plan.replace(str(here[0].path).encode(), b"nowhere.yaml")
+    for file, expected in {
+        tmp_path / "torn.tar.gz": "is no whole archive",
+        tmp_path / "words.tar.gz": "is no whole archive",
+        tmp_path / "missing.tar.gz": "cannot be read or unpacked: No such file or directory",
+        tmp_path: "cannot be read or unpacked: Is a directory",
+        archive("out.tar.gz", {"../plan.json": plan}): "would lie outside of the results",
+        archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
+        archive("gone.tar.gz", {"a/plan.json": gone}): r"is of the plan nowhere.yaml, which is not here; name it with",
+        archive(
+            "other.tar.gz", {"b/plan.json": plan.replace(b'"a-digits"', b'"other"')}
+        ): "holds results of other, and",
+    }.items():
+        with pytest.raises(DataError, match=expected):
+            bring(console, [file], None)
+    assert not list(here[0].folder.rglob("manifest.json"))
+    with pytest.raises(ResourceError), sole(here[0].folder, print):
+        bring(console, [whole], here[0].path)
