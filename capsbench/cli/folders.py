@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.opening import open_plan
-from capsbench.errors import counted
+from capsbench.errors import DataError, counted
 from capsbench.locks import writable
 from capsbench.report.collect import NO_MANIFEST, collect
 from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
-from capsbench.report.results import Problem, Results
+from capsbench.report.results import DAMAGED, Problem, Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
 from capsbench.report.wide import decimals, with_interval
 
@@ -25,7 +25,10 @@ def results_folder(console: Console, where: Path) -> Path:
 
 
 def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> None:
-    """Print which cells changed from `a` to `b` and what else differed. Raises ResultsError if one cannot be read."""
+    """Print which cells changed from `a` to `b` and what else differed.
+
+    Raises ResultsError if a folder cannot be read, DataError after all is said if files in it are damaged.
+    """
     sides = [collect(results_folder(console, where)) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
         left = f", {counted(len(side.problems), 'problem')}, said below" if side.problems else ""
@@ -43,6 +46,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
         console.print("Nothing else differs: same data, budget, config, source, versions and machine.")
     for name, side in zip("AB", sides, strict=True):
         say_problems(console, side.problems, f"{name}: ")
+    refuse_damaged([*sides[0].problems, *sides[1].problems])
 
 
 def _line(change: Change) -> str:
@@ -62,7 +66,10 @@ def _line(change: Change) -> str:
 
 
 def export_folder(console: Console, where: Path, into: Path | None) -> None:
-    """Write the metrics of a results folder as CSV and Parquet, and its manifests as an RO-Crate."""
+    """Write the metrics of a results folder as CSV and Parquet, and its manifests as an RO-Crate.
+
+    Raises DataError after that if files are damaged, each named: what they hold is left out.
+    """
     results: Results = collect(results_folder(console, where))
     folder = into or results.folder / "export"
     with writable(folder):
@@ -72,6 +79,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         words = f"The crate's tables are not of these runs; say `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     say_problems(console, results.problems)
+    refuse_damaged(results.problems)
 
 
 def say_problems(console: Console, problems: Sequence[Problem], whose: str = "") -> None:
@@ -87,6 +95,15 @@ def say_problems(console: Console, problems: Sequence[Problem], whose: str = "")
             f"{whose}{counted(waiting, 'run')} missing: {NO_MANIFEST} (report.html and `capsbench export` name each)"
         )
         console.print(words, style="yellow", markup=False)
+
+
+def refuse_damaged(problems: Sequence[Problem]) -> None:
+    """Raise DataError where files of results are damaged: once all else is done and every one of them is named."""
+    if damaged := len({(problem.task, problem.file) for problem in problems if problem.kind in DAMAGED}):
+        raise DataError(
+            f"{counted(damaged, 'file')} of these results cannot be read or cannot be believed, as said above; "
+            "everything else is there."
+        )
 
 
 def _is_older(results: Results) -> bool:

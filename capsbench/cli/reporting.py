@@ -13,8 +13,12 @@ from capsbench.pipeline import numbers_digest
 
 
 def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
-    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder."""
-    from capsbench.cli.folders import say_problems
+    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder.
+
+    Raises DataError after that if files are damaged, but in a job of Snakemake's (`done`): a job that fails takes what
+    it wrote with it.
+    """
+    from capsbench.cli.folders import refuse_damaged, say_problems
     from capsbench.report import build_report
 
     with writable(folder):
@@ -32,6 +36,8 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
             *(path for figure in made.figures for path in (figure.png, figure.pdf)),
         ]
         write_json(done, {"numbers": numbers, "files": [path.relative_to(folder).as_posix() for path in files]})
+    else:
+        refuse_damaged(made.problems)
 
 
 def print_results(console: Console, folder: Path) -> int:

@@ -31,6 +31,7 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims and intervals lack it",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
+DAMAGED: tuple[Kind, ...] = ("unreadable", "duplicated", "not drawn")  # nobody planned for these: a command ends with 2
 APART = ("routing",)  # conditions that are diagnostics: they have tables of their own
 COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]
 

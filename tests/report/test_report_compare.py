@@ -127,6 +127,10 @@ def test_the_terminal_says_it(folder: Path, other: Path, tmp_path: Path) -> None
     assert "mnist/cnn test error, %: A 2.10 ± 0.25 (n=3), B 3.10 ± 0.25 (n=3): +1.00" in said.output
     assert "beyond noise" in said.output
     assert "B: mnist/capsnet-r1/seed-1: failed" in said.output
+    toy.truncate(toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json")
+    damaged = CliRunner().invoke(app, ["compare", str(folder), str(other)])
+    assert "A: mnist/cnn/seed-0: unreadable" in damaged.output
+    assert "1 file of these results cannot be read or cannot be believed" in str(damaged.exception)
     nothing = CliRunner().invoke(app, ["compare", str(folder), str(tmp_path)])
     assert nothing.exit_code != 0
     assert "plan.json is not there" in str(nothing.exception)

@@ -121,6 +121,10 @@ def test_tables_that_are_not_of_these_runs_are_said(mnist_alone: Path, tmp_path:
     torn = CliRunner().invoke(app, ["export", str(folder)])
     assert torn.exit_code == 0
     assert "not of these runs" in torn.output
+    toy.truncate(path)
+    damaged = CliRunner().invoke(app, ["export", str(folder)])
+    assert "1 file of these results cannot be read or cannot be believed" in str(damaged.exception)
+    assert (folder / "export" / "metrics.csv").is_file()
 
 
 def test_metrics_of_other_weights_are_not_in_the_crate(folder: Path, tmp_path: Path) -> None:

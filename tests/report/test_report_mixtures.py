@@ -13,6 +13,7 @@ import toy
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
+from capsbench.errors import DataError
 from capsbench.report import build_report
 from capsbench.report.collect import collect
 from capsbench.report.results import Problem, Results
@@ -117,7 +118,9 @@ def test_every_kind_of_bad_run_is_named_on_the_page_under_the_table_and_on_the_t
     toy.truncate(toy.run_folder(folder, "mnist", "cnn", 3) / "manifest.json")
     toy.run_folder(folder, "mnist", "cnn", 4).rename(tmp_path / "elsewhere")
     said = CliRunner().invoke(app, ["report", str(folder)])
-    assert said.exit_code == 0
+    assert isinstance(said.exception, DataError)
+    assert str(said.exception).startswith("2 files of these results cannot be read or cannot be believed,")
+    assert CliRunner().invoke(app, ["report", str(folder), "--done", str(tmp_path / "done.json")]).exit_code == 0
     results = collect(folder)
     assert {p.kind for p in results.problems} == {"foreign", "duplicated", "unreadable", "missing"}
     page = html.unescape((folder / "report.html").read_text())
