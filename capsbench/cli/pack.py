@@ -26,6 +26,7 @@ from capsbench.provenance import PACKAGE, SOURCE, git_state, is_packed, tree
 
 REPOSITORY = PACKAGE.parent
 MEGABYTES = 60
+PYTHONS = ("3.11", "3.12", "3.13")
 FOR_ONE_PYTHON = """\
 "$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "{0}")' || {{
     echo "run.sh: $python is not Python {0}, which this pack is for; name one with PYTHON=, or pack with --python" >&2
@@ -63,10 +64,12 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         have: packages that the machine has beside PyTorch, one a line (`pip list --format=freeze` will do).
 
     Raises:
-        CapsbenchError: the clone is dirty or none, a plan is not in its commit or not about MNIST, or the archive would
-            pass 60 MB. PlanError: a plan is wrong.
+        CapsbenchError: `python` is none of ours, the clone is dirty or none, a plan is not in its commit or not about
+            MNIST, or the archive would pass 60 MB. PlanError: a plan is wrong.
         DataError: no MNIST. ResourceError: the packages could not be fetched.
     """
+    if python not in PYTHONS:
+        raise CapsbenchError(f"--python is {', '.join(PYTHONS[:-1])} or {PYTHONS[-1]}, not {python}.")
     if is_packed() and not (REPOSITORY / ".git").exists():
         raise CapsbenchError("This was unpacked from an archive; pack from a clone, whose commit the archive names.")
     state = git_state()

@@ -19,7 +19,7 @@ from tools import mnist_folder
 
 from capsbench.cli import pack as packing
 from capsbench.cli import pack_results as packing_results
-from capsbench.cli.pack_packages import _locked, listed, missing_packages
+from capsbench.cli.pack_packages import missing_packages
 from capsbench.cli.pack_results import archived_name, pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
@@ -310,35 +310,6 @@ def test_an_archive_in_the_folder_itself_holds_no_archive(tmp_path: Path) -> Non
         pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
         with tarfile.open(tmp_path / "back.tar.gz") as stored:
             assert stored.getnames() == [f"{tmp_path.name}/plan.json"]
-
-
-def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: Path) -> None:
-    needed = missing_packages({}, "3.12")
-    assert {"pydantic", "pydantic-core", "typer", "torchmetrics", "typing-extensions"} <= set(needed)
-    assert not {"torch", "numpy", "snakemake"} & set(needed)
-    have = tmp_path / "have.txt"
-    have.write_text(
-        "# of a machine\nPydantic==2.12.5\ntyper\nrich==10.0.0\ntyping_extensions\nPyYAML @ file:///a/folder\nscipy>=1\n"
-    )
-    assert listed(have) == {
-        "Pydantic": "2.12.5", "typer": None, "rich": "10.0.0", "typing_extensions": None, "PyYAML": None, "scipy": None
-    }  # fmt: skip
-    packed = set(missing_packages(listed(have), "3.12"))
-    assert not {"pydantic", "typer", "pyyaml", "scipy"} & packed
-    assert {"rich", "typing-extensions"} <= packed  # too old; perhaps too old
-    assert "typing-extensions" not in missing_packages({"typing_extensions": "4.99"}, "3.12")
-    old = missing_packages({"pydantic": "1.10.0", "pydantic-core": "2.33.2"}, "3.12")
-    assert {"pydantic", "pydantic-core"} <= set(old)  # the one that is packed wants another core than is there
-    fitting = missing_packages({"pydantic": "2.11.7", "pydantic-core": "2.33.2"}, "3.12")
-    assert not {"pydantic", "pydantic-core"} & set(fitting)  # and the one that is there wants its own
-
-
-def test_of_two_locked_versions_the_other_machine_s_python_decides() -> None:
-    versions = {python: _locked(["scipy"], python) for python in ("3.11", "3.12", "3.13")}
-    assert {len(found) for found in versions.values()} == {1}
-    first = {python: found[0].splitlines()[0] for python, found in versions.items()}
-    assert first["3.11"] != first["3.12"] == first["3.13"]
-    assert re.fullmatch(r"scipy==[\d.]+ \\", first["3.12"])  # without its marker, which pip would ask of its own Python
 
 
 def test_a_folder_in_the_place_of_an_archive_is_a_sentence(tmp_path: Path) -> None:
