@@ -74,6 +74,19 @@ def test_a_decision_waits_for_every_planned_seed(full: Path, said: dict[str, obj
     assert "no verdict before every planned seed has its number (on 4 of 5 planned seeds)" in judgement.why
 
 
+def test_where_most_runs_never_came_to_the_accuracy_the_others_judge_nothing(full: Path) -> None:
+    for seed, verdict in ((4, "reproduced"), (3, "reproduced"), (2, "not run")):
+        place = toy.run_folder(full, "mnist", "capsnet-r3-recon", seed)
+        toy.change_json(place / "test" / "metrics.json", status="not matched", metrics={}, reason="not matched")
+        judgement = one(full, claim("value"))
+        assert judgement.verdict == verdict
+    assert judgement.reason == "most of its runs were not matched"
+    assert judgement.why == (
+        "3 of 5 runs of mnist/capsnet-r3-recon never came to the accuracy at which models are compared, and the few "
+        "that did are its luckier ones."
+    )
+
+
 def test_what_may_still_change_takes_no_verdict_of_its_family_with_it(full: Path) -> None:
     """A complete claim passes the step that it will have if the others, once complete, are far from decided."""
     extra = results_of(full.parent / "more", {"mnist": [*CELLS["mnist"], "capsnet-r1"]})

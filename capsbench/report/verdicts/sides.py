@@ -31,6 +31,7 @@ class Side:
     badge: str | None
     failed: int  # runs that failed or were not matched
     planned: int  # runs that could have the metric: those of the plan, less those that were not matched
+    unmatched: int = 0
 
     def as_json(self, results: Results) -> dict[str, Any]:
         """An entry of claims.json's `cells`."""
@@ -85,7 +86,7 @@ def side_of(results: Results, role: str, task: str, variant: str, condition: str
     unmatched = results.count("not matched", task, variant, condition) if condition else 0
     failed = results.count("failed", task, variant) + unmatched
     planned = len(_planned(results, task, variant)) - unmatched
-    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, planned)
+    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, planned, unmatched)
 
 
 def _planned(results: Results, task: str, variant: str) -> set[int]:
@@ -137,6 +138,13 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         lost = f", {side.failed} failed or not matched" if side.failed else ""
         words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
         return NotRun("no run has the number yet", words)
+    few = next((side for side in sides if side.unmatched > side.planned), None)
+    if few is not None:
+        words = (
+            f"{few.unmatched} of {few.unmatched + few.planned} runs of {few.task}/{few.variant} never came to the "
+            "accuracy at which models are compared, and the few that did are its luckier ones"
+        )
+        return NotRun("most of its runs were not matched", words)
     return None
 
 
