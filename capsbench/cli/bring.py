@@ -22,6 +22,7 @@ from capsbench.files import read_record, whole_file, write_json
 from capsbench.locks import is_held, lock, sole, writable
 from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_results, with_current_choice
 from capsbench.plan import Cell, House
+from capsbench.plan.schema import SAFE_NAME
 from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
@@ -161,7 +162,7 @@ def _unpacked(archive: Path, to: Path) -> Path:
     except OSError as error:
         raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
     name = read_record(to / "unpacked" / "plan.json").get("name")
-    if not isinstance(name, str) or not name or "/" in name:
+    if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
         raise DataError(
             f"{archive} is no archive of `capsbench pack --results`: it has no plan.json that names a plan."
         )

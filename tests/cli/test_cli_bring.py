@@ -207,6 +207,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
         tmp_path: "cannot be read or unpacked: Is a directory",
         archive("out.tar.gz", {"../plan.json": plan}): "would lie outside of the results",
         archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
+        archive("up.tar.gz", {"a/plan.json": b'{"name": ".."}'}): "has no plan.json that names a plan",
         archive("gone.tar.gz", {"a/plan.json": gone}): r"is of the plan nowhere.yaml, which is not here; name it with",
         archive(
             "other.tar.gz", {"b/plan.json": plan.replace(b'"a-digits"', b'"other"')}
