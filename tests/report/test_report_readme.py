@@ -116,6 +116,7 @@ def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
 def test_readme_counts_the_runs_there_are(results) -> None:
     assert numbers(r"holds the (\d+) runs, made on CPU cores") == (len(results.runs),)
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
+    assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
     assert numbers(r"\(its (\d+) runs two days\)") == (runs("paper", "two_digit"),)
 
 
