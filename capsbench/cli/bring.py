@@ -68,15 +68,20 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
                 if there.run_folder(cell, seed) in done:
                     done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
         write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
+    _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
+    return sum(what not in (BROUGHT, KEPT) for what in done.values())
+
+
+def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
+    """What became of each run of an archive; of those that stay as they are how many."""
     for what in dict.fromkeys(done.values()):
-        runs = [folder.relative_to(results / "runs").as_posix() for folder, said in done.items() if said == what]
+        runs = [run for run, said in done.items() if said == what]
         style = None if what in (BROUGHT, KEPT) else "yellow"
         console.print(f"{archive}: {counted(len(runs), 'run')}: {what}", style=style, markup=False)
         if what != KEPT:
             console.print("\n".join(f"  {run}" for run in runs), markup=False, highlight=False)
     if not done:
         console.print(f"{archive}: no run is in it", markup=False)
-    return sum(what not in (BROUGHT, KEPT) for what in done.values())
 
 
 def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: int, data: str) -> str:
