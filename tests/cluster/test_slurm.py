@@ -218,12 +218,12 @@ def test_two_jobs_ran_at_once_on_different_gpus_and_never_three(story: Story) ->
         assert set(gpus) <= {"gpu:mock:1(IDX:0)", "gpu:mock:1(IDX:1)"} or gpus == [WHOLE_NODE]
 
 
-def test_a_cancelled_job_is_tried_again_with_more_memory_and_time(story: Story) -> None:
+def test_a_cancelled_job_is_tried_again_with_more_memory(story: Story) -> None:
     first, second = (story.jobs[name] for name in (story.cancelled, story.lost))
     assert first["JobState"] == "CANCELLED"
     assert (first["Comment"], second["Comment"]) == (COMMENT, COMMENT)
     assert (first["MinMemoryNode"], first["TimeLimit"]) == ("8000M", "12:00:00")
-    assert (second["MinMemoryNode"], second["TimeLimit"]) == ("16000M", "1-00:00:00")
+    assert (second["MinMemoryNode"], second["TimeLimit"]) == ("16000M", "12:00:00")
     assert [job["Comment"] for job in story.jobs.values()].count(COMMENT) == 2  # the lost node cost no third one
 
 
