@@ -45,11 +45,11 @@ def log_to(path: Path) -> None:
     """Send standard output and errors of this process to `path` as well. Raises ResourceError.
 
     What an earlier try of the job said stays: it tells why there was another. Snakemake removes a job's log before each
-    try, so the file has a second name, with a dot, by which it is found again.
+    try, so the file has a second name, <job>.tries.log, by which it is found again.
     """
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = path.with_name(f".{path.name}")
+        kept = path.with_suffix(".tries.log")
         with contextlib.suppress(OSError):  # a file system without second names keeps the last try's words alone
             path.hardlink_to(kept)  # which there is not at a first try, and not to do where nobody removed the log
         log = path.open("a", encoding="utf-8")

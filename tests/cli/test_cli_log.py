@@ -24,7 +24,7 @@ def test_a_second_try_keeps_what_the_first_one_said(tmp_path: Path) -> None:
     for line in (again, once_more):
         assert re.fullmatch(r"--- again, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", line)
     log.unlink()
-    (log.parent / ".job.log").unlink()  # where there are no second names
+    (log.parent / "job.tries.log").unlink()  # where there are no second names
     said.append(place.capsbench("--log", "logs/job.log", "plan", "first.yaml").err.strip())
     assert log.read_text().strip() == said[-1]
 
