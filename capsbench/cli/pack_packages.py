@@ -126,7 +126,7 @@ def _needs(name: str, python: str) -> list[tuple[str, SpecifierSet]]:
 def _applies(need: Requirement, python: str) -> bool:
     where = {
         "extra": "",
-        "python_version": ".".join(python.split(".")[:2]),
+        "python_version": python,
         "python_full_version": f"{python}.0",
         "sys_platform": "linux",
         "platform_system": "Linux",

@@ -75,12 +75,17 @@ class Pipeline:
         """
         data = dataset_record(self.source)["digest"]
         promises = [(cell, self.specs(cell) / "evaluated.json") for cell in self.house.cells]
-        return [path for cell, path in promises if path.is_file() or not self._is_over(cell, data)]
+        return [
+            path for cell, path in promises if path.is_file() or not self._is_over(cell, self._manifests(cell, data))
+        ]
 
-    def _is_over(self, cell: Cell, data: str) -> bool:
+    def _manifests(self, cell: Cell, data: str) -> dict[int, dict[str, Any] | None]:
+        """A cell's manifests by seed, None for a run that is not trained with these data (a digest)."""
+        return {seed: finished(self.house, cell, seed, data) for seed in cell.seeds}
+
+    def _is_over(self, cell: Cell, manifests: dict[int, dict[str, Any] | None]) -> bool:
         """Whether every run of a cell is trained and evaluated, or failed."""
-        manifests = ((seed, finished(self.house, cell, seed, data)) for seed in cell.seeds)
-        return all(m is not None and is_over(self.house, cell, seed, m) for seed, m in manifests)
+        return all(m is not None and is_over(self.house, cell, seed, m) for seed, m in manifests.items())
 
     def brought_up_to_date(self) -> Pipeline:
         """`bring_up_to_date`, but where a Snakemake is at work, which must find the promises of its jobs at its end.
@@ -126,9 +131,10 @@ class Pipeline:
             _write_if_changed(specs / "evaluate-spec.json", evaluation)
             if cell.tuned is not None:
                 self._bring_tuning_up_to_date(cell, data["digest"])
-            if any(finished(self.house, cell, seed, data["digest"]) is None for seed in cell.seeds):
+            manifests = self._manifests(cell, data["digest"])
+            if None in manifests.values():
                 (specs / "trained.json").unlink(missing_ok=True)
-            if not self._is_over(cell, data["digest"]):
+            if not self._is_over(cell, manifests):
                 (specs / "evaluated.json").unlink(missing_ok=True)
         if not is_report_kept(folder):
             (folder / "cells" / "reported.json").unlink(missing_ok=True)

@@ -216,5 +216,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
         with pytest.raises(DataError, match=expected):
             bring(console, [file], None)
     assert not list(here[0].folder.rglob("manifest.json"))
+    bring(console, [tmp_path / "gone.tar.gz"], here[0].path)
+    assert "gone.tar.gz: no run is in it" in console.export_text()
     with pytest.raises(ResourceError), sole(here[0].folder, print):
         bring(console, [whole], here[0].path)
