@@ -140,14 +140,16 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     precision, timings = _stored_precision(setting) or choose_precision(setting, seeds[0])  # seeds train alike
     manifests = {}
     with ExitStack() as stack:
-        several = most_at_once(len(seeds)) > 1 and console.is_terminal
+        at_once = most_at_once(len(seeds))
         # A terminal shows one live display at a time: the seeds share it.
-        bars = stack.enter_context(progress_bars(console)) if several else None
+        bars = stack.enter_context(progress_bars(console)) if at_once > 1 and console.is_terminal else None
 
         @contextmanager
         def held(seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
             folder = house.run_folder(cell, seed)
             if setting.device.type == "cuda":  # a run's peak is its own, not the run's or evaluation's before it
+                if at_once == 1:  # else torch counts cuBLAS's work space of every stream that was recorded on
+                    torch._C._cuda_clearCublasWorkspaces()
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats(setting.device)
             with (

@@ -71,6 +71,13 @@ def test_a_gpu_is_taken_unasked_and_gives_the_same_bits_twice(tiny, variant: str
     assert bits(tiny.run_folder("first", variant)) == bits(tiny.run_folder("second", variant))
 
 
+def test_the_peak_memory_of_a_run_is_its_own_and_not_that_of_the_runs_before_it(tiny) -> None:
+    assert tiny.run("both", "train", tiny.plan("cnn", steps=50))[0] == 0
+    folders = [tiny.run_folder("both", "cnn", seed) for seed in (0, 1)]
+    first, second = (json.loads((folder / "manifest.json").read_text())["peak_memory_mb"] for folder in folders)
+    assert abs(second - first) < 16  # what a recording leaves behind are two work spaces of 32 MiB
+
+
 def test_killed_on_a_gpu_and_gone_on_with_ends_in_the_same_bits(tiny) -> None:
     plan = tiny.plan(steps=30)
     assert tiny.run("straight", "train", plan, "--seed", 0)[0] == 0
