@@ -70,7 +70,7 @@ def _measured_on_another(house: House, source: DataSource) -> str:
     data = dataset_record(source)["digest"]
     runs = [(cell, seed) for cell in house.cells if cell.task == "affnist" and not cell.waits for seed in cell.seeds]
     found = sum(
-        is_done(house.run_folder(cell, seed), run_digests(house, cell, seed, data, SYNTHETIC)["run"]) is not None
+        is_done(house.run_folder(cell, seed), run_digests(house, cell, seed, data, SYNTHETIC)) is not None
         for cell, seed in runs
     )
     return counted(found, "finished run") if found else ""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capsbench.plan.same_bits import earlier_sources
 from capsbench.provenance import digest_of_file
 from capsbench.report.contract import Manifest, Metrics, UnreadableFileError, read
 from capsbench.report.readers import load_arrays
@@ -112,18 +113,19 @@ def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapp
     if stored.digests.get("config") != digests.get("config"):
         keys = list(_changed(stored.config, config)) or ["the digests differ and the config written down does not"]
         words.append(f"config: {'; '.join(keys)}")
+    same = earlier_sources("training", digests["training_source"] or "", stored.model_dump())
     for key, name in (("training_source", "training source"), ("data", "data"), ("test_set", "affNIST test set")):
-        if stored.digests.get(key) != digests.get(key):
+        if (were := stored.digests.get(key)) != digests.get(key) and not (key == "training_source" and were in same):
             words.append(f"{name}: the digests differ")
     return words
 
 
-def scored_otherwise(stored: Path, digest: str) -> list[str]:
-    """Whether a run was evaluated with other options or by other source than those of `digest`, in words."""
+def scored_otherwise(stored: Path, digests: list[str]) -> list[str]:
+    """Whether a run was evaluated with other options or by other source than those of any of `digests`, in words."""
     for path in stored.glob("*/metrics.json"):
         with contextlib.suppress(UnreadableFileError):  # which condition_differences names
             found = read(path, Metrics).digest
-            if found is not None and found != digest:
+            if found is not None and found not in digests:
                 return ["evaluation: its options or its source differ"]
     return []
 

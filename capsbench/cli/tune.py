@@ -40,7 +40,7 @@ def tune_cells(
         raise CapsbenchError(f"{house.path} asks for no tuning here; say `tuned: true` in a task, and a key `tuning`.")
     dataset = dataset_record(source)
     digests = {cell.label: tuning_digest(house, cell, dataset["digest"]) for cell in tuned}
-    waiting = [cell for cell in tuned if not is_tuned(house, cell, digests[cell.label])]
+    waiting = [cell for cell in tuned if not is_tuned(cell, digests[cell.label])]
     for cell in tuned:
         if cell not in waiting and cell.tuned and cell.tuned.point:
             console.print(f"{cell.label}: {_words(cell.tuned.point)} already chosen")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.models.patches import of_patches, with_weight_gradient_of_patches
+from capsbench.models.patches import by_products, of_patches
 from capsbench.models.spectral import by_frequencies
 
 # From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`).
@@ -24,7 +24,8 @@ class Convolution(nn.Conv2d):
       channels, reach a third to a sixth of its rate.
     * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in less than half of the time and
       to the same exactness.
-    * Many channels, bf16: only the gradient of the weights is a product of patches.
+    * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, at 1.3 to 2.6
+      times the library's rate where the CPU has AMX. Without a stride the library's is the faster one.
 
     Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here
     has.
@@ -49,11 +50,11 @@ class Convolution(nn.Conv2d):
         return super().forward(x)
 
     def _in_bf16(self, x: Tensor) -> Tensor:
-        if min(self.in_channels, self.out_channels) < WIDE or self.padding not in ((0, 0), "valid"):
-            return super().forward(x)
-        kind = torch.get_autocast_dtype("cpu")
-        bias = None if self.bias is None else self.bias.to(kind)
-        return with_weight_gradient_of_patches(x.to(kind), self.weight.to(kind), bias, self.stride)
+        (tall, wide), (down, across) = self.kernel_size, self.stride
+        many = min(self.in_channels, self.out_channels) >= WIDE
+        if many and tall == wide >= 5 and down == across > 1:
+            return by_products(self._padded(x), self.weight, self.bias, down)
+        return super().forward(x)
 
     def _frequencies_pay(self, x: Tensor) -> bool:
         (tall, wide), (down, across) = self.kernel_size, self.stride

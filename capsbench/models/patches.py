@@ -1,14 +1,26 @@
-"""Convolutions on a CPU as matrix products over unfolded patches."""
+"""Convolutions on a CPU as matrix products over unfolded patches.
+
+In bf16 the products run on a CPU's matrix units (AMX) where it has them; the library's convolutions, their gradients
+above all, hardly do (`benchmarks/`). With patches P [B*H'*W', k*k*C], weights W [C', k*k*C] and the gradient G
+[B*H'*W', C'] of the outputs:
+
+    Y = P W^T          dW = G^T P          dx = fold(G W)
+
+`fold` adds what belongs to the same pixel. It is done along the width, then along the height, each a product with a
+matrix of zeros and ones: a pixel of dx is rounded to bf16 three times, where the library rounds once.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-IMAGES = 8  # unfolded at a time for a weight gradient: their patches stay near the cache
+IMAGES = 16  # unfolded at a time: their patches stay near the cache
 
 
 def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
@@ -18,46 +30,87 @@ def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int
     return F.linear(patches, weight.flatten(1), bias).permute(0, 3, 1, 2)
 
 
-def with_weight_gradient_of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
-    """The library's convolution, no padding: x [B, C, H, W], weight [C', C, k, k]; its weight gradient is ours."""
-    convolved: Tensor = _WeightGradientOfPatches.apply(x, weight, bias, stride)
+def by_products(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, kind: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """A convolution without padding as products of numbers of that `kind`, its gradients too.
+
+    x [B, C, H, W], weight [C', C, k, k], bias [C'], of any float types, to [B, C', H', W'] of `kind`, channels-last.
+    Sums inside a product of bf16 are float32; a gradient has the type of what it is of.
+    """
+    convolved: Tensor = _ByProducts.apply(x, weight, bias, stride, kind)
     return convolved
 
 
-class _WeightGradientOfPatches(torch.autograd.Function):
-    """A convolution whose weight gradient is gradients^T @ patches, a few images at a time."""
+class _ByProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, kind: torch.dtype) -> Tensor:
+        outputs, _, side, _ = weight.shape
+        tall, wide = ((n - side) // stride + 1 for n in x.shape[2:])
+        ctx.types = x.dtype, weight.dtype, None if bias is None else bias.dtype
+        x = x.to(kind)
+        rows = weight.to(kind).permute(0, 2, 3, 1).flatten(1)  # W [C', k*k*C]
+        start = x.new_zeros(outputs) if bias is None else bias.to(kind)
+        y = x.new_empty(len(x), tall, wide, outputs)
+        for some, out in zip(x.split(IMAGES), y.split(IMAGES), strict=True):
+            torch.addmm(start, _patches(some, side, stride), rows.t(), out=out.flatten(0, 2))
+        ctx.save_for_backward(x, rows)
+        ctx.side, ctx.stride = side, stride
+        return y.permute(0, 3, 1, 2)
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.stride, ctx.has_bias = stride, bias is not None
-        return F.conv2d(x, weight, bias, stride)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        (g,) = gradients  # [B, C', H', W']
-        of_x = None
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None, None]:
+        x, rows = ctx.saved_tensors
+        type_of_x, type_of_weight, type_of_bias = ctx.types
+        g = g.permute(0, 2, 3, 1).contiguous()  # [B, H', W', C']
+        of_x = of_bias = None
         if ctx.needs_input_grad[0]:
-            mask, still = [True, False, False], [0, 0]
-            of_x = torch.ops.aten.convolution_backward(
-                g, x, weight, None, ctx.stride, still, [1, 1], False, still, 1, mask
-            )[0]
-        of_weight = _weight_gradient(x, g, weight, ctx.stride)
-        of_bias = g.sum((0, 2, 3)) if ctx.has_bias else None
-        return of_x, of_weight, of_bias, None
+            of_x = _gradient_of_images(g, rows, x.shape[1:], ctx.side, ctx.stride).to(type_of_x)
+        if type_of_bias is not None:
+            of_bias = g.sum((0, 1, 2), dtype=type_of_bias)
+        return of_x, _gradient_of_weight(g, x, ctx.side, ctx.stride, type_of_weight), of_bias, None, None
 
 
-def _weight_gradient(x: Tensor, g: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """Gradient of the weights [C', C, k, k]; the sum over the batch is kept in float32 or better."""
-    outputs, channels, tall, wide = weight.shape
-    total = weight.new_zeros(
-        outputs, tall * wide * channels, dtype=torch.promote_types(weight.dtype, torch.float32)
-    )  # [C', k*k*C]
-    for some_x, some_g in zip(x.split(IMAGES), g.split(IMAGES), strict=True):
-        places = (
-            some_x.permute(0, 2, 3, 1).unfold(1, tall, stride[0]).unfold(2, wide, stride[1])
-        )  # [b, H', W', C, k, k]
-        patches = places.permute(0, 1, 2, 4, 5, 3).reshape(-1, tall * wide * channels)  # rows of k*C lie together
-        total += some_g.permute(0, 2, 3, 1).reshape(-1, outputs).t() @ patches
-    return total.view(outputs, tall, wide, channels).permute(0, 3, 1, 2).to(weight.dtype)
+def _patches(x: Tensor, side: int, stride: int) -> Tensor:
+    """P [B*H'*W', k*k*C] of x [B, C, H, W]; channels-last, k*C of a row lie together."""
+    places = x.permute(0, 2, 3, 1).unfold(1, side, stride).unfold(2, side, stride)  # [B, H', W', C, k, k]
+    return places.permute(0, 1, 2, 4, 5, 3).reshape(-1, side * side * x.shape[1])
+
+
+def _gradient_of_weight(g: Tensor, x: Tensor, side: int, stride: int, kind: torch.dtype) -> Tensor:
+    """dW [C', C, k, k] of g [B, H', W', C'] and x [B, C, H, W]: a product for each row of the kernels."""
+    _, tall, _, outputs = g.shape
+    channels = x.shape[1]
+    turned = g.flatten(0, 2).t().contiguous()  # [C', B*H'*W']
+    of_rows = torch.empty(outputs, side, side * channels, dtype=kind)
+    for row in range(side):
+        lines = x[:, :, row : row + stride * (tall - 1) + 1 : stride].permute(0, 2, 3, 1)  # [B, H', W, C]
+        patches = lines.unfold(2, side, stride).transpose(3, 4)  # [B, H', W', k, C]
+        of_rows[:, row] = turned @ patches.reshape(-1, side * channels)
+    return of_rows.unflatten(2, (side, channels)).permute(0, 3, 1, 2)
+
+
+def _gradient_of_images(g: Tensor, rows: Tensor, image: torch.Size, side: int, stride: int) -> Tensor:
+    """dx [B, C, H, W], channels-last, of g [B, H', W', C'] and W [C', k*k*C]."""
+    batch, tall, wide, _ = g.shape
+    channels, height, width = image
+    by_row = rows.unflatten(1, (side, side * channels)).transpose(0, 1).contiguous()  # [k, C', k*C]
+    across = _fold(wide, side, stride, width, g.dtype).expand(batch * tall, -1, -1)  # [B*H', W, W'*k]
+    lines = g.new_empty(batch, side, tall, width * channels)
+    for row in range(side):
+        columns = (g.flatten(0, 2) @ by_row[row]).view(batch * tall, wide * side, channels)
+        lines[:, row] = torch.bmm(across, columns).view(batch, tall, width * channels)
+    down = _fold(tall, side, stride, height, g.dtype).view(height, tall, side).transpose(1, 2).flatten(1)  # [H, k*H']
+    folded = torch.bmm(down.expand(batch, -1, -1), lines.flatten(1, 2))  # [B, H, W*C]
+    return folded.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+@functools.cache
+def _fold(places: int, side: int, stride: int, size: int, kind: torch.dtype) -> Tensor:
+    """[size, places * side]: 1 where tap t of the kernel at place p falls on a pixel, p * stride + t; else 0."""
+    matrix = torch.zeros(size, places, side, dtype=kind)
+    for place in range(places):
+        for tap in range(side):
+            matrix[place * stride + tap, place, tap] = 1
+    return matrix.flatten(1)

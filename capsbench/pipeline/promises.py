@@ -143,7 +143,7 @@ class Pipeline:
         """The spec of a tuned row's trials; its promise is taken back where the stored choice is not theirs."""
         digest = tuning_digest(self.house, cell, data)
         _write_if_changed(self.specs(cell) / "tune-spec.json", {"trials": digest})
-        if not is_tuned(self.house, cell, digest):
+        if not is_tuned(cell, digest):
             (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
             # the numbers are still there, and Snakemake makes nothing that no missing or older file asks for
             (self.house.folder / "cells" / "reported.json").unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.data.affnist_place import measured_on
-from capsbench.evaluation.done import evaluation_digest, is_evaluated
+from capsbench.evaluation.done import evaluation_digest, is_evaluated, stored_evaluation
 from capsbench.files import read_json, read_record
 from capsbench.plan.done import cost_digest, is_done, is_tuned, run_digests, tuning_digest
 from capsbench.plan.load import config_folder
@@ -23,21 +23,19 @@ def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] |
     """
     if cell.waits:
         return None
-    digest = run_digests(house, cell, seed, data, measured_on(house, cell))["run"]
-    return is_done(house.run_folder(cell, seed), digest)
+    return is_done(house.run_folder(cell, seed), run_digests(house, cell, seed, data, measured_on(house, cell)))
 
 
 def with_current_choice(house: House, cell: Cell, data: str) -> Cell:
     """The cell; a tuned row whose choice was made by other trials than today's (their source, their data) waits."""
-    if cell.tuned is None or cell.waits or is_tuned(house, cell, tuning_digest(house, cell, data)):
+    if cell.tuned is None or cell.waits or is_tuned(cell, tuning_digest(house, cell, data)):
         return cell
     return replace(cell, tuned=replace(cell.tuned, point=None))
 
 
 def is_over(house: House, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
     """Whether a run that is done has its metrics too; a failed one has none to have."""
-    digest = evaluation_digest(cell, manifest)
-    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, digest)
+    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, manifest)
 
 
 def described(house: House, data: dict[str, str]) -> dict[str, Any]:
@@ -53,9 +51,10 @@ def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
     said = described(house, data)
     runs = ((cell, seed) for cell in house.cells for seed in cell.seeds)  # as House.describe lists them
     for run, (cell, seed) in zip(said["runs"], runs, strict=True):
-        manifest = read_record(house.run_folder(cell, seed) / "manifest.json")
+        folder = house.run_folder(cell, seed)
+        manifest = read_record(folder / "manifest.json")
         if {"digest", "weights"} <= manifest.keys():
-            run["evaluation"] = evaluation_digest(cell, manifest)
+            run["evaluation"] = stored_evaluation(folder, cell, manifest) or evaluation_digest(cell, manifest)
     return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from capsbench.plan.claims import load_claims
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
+from capsbench.plan.same_bits import earlier_sources
 from capsbench.plan.variants import MODELS
 from capsbench.provenance import digest_of, source_digest
 
@@ -20,6 +22,7 @@ TASK_MODULES = {  # what a task adds to training
     "multimnist": ["capsbench.data.multimnist"],
     "two_digit": ["capsbench.data.two_digit", "capsbench.training.probe_two_digit"],
 }
+DECIDE = ("config", "training_source", "data", "test_set")  # of a run's digests those that say what comes of it
 
 
 def training_source(house: House, cell: Cell) -> str:
@@ -87,7 +90,11 @@ def run_digests(house: House, cell: Cell, seed: int, data_digest: str, test_set:
         "data": data_digest,
         **({"test_set": test_set} if test_set is not None else {}),
     }
-    return {"run": digest_of(digests), **digests, "plan": house.digest, "claims": load_claims().digest}
+    return {"run": _run_digest(digests), **digests, "plan": house.digest, "claims": load_claims().digest}
+
+
+def _run_digest(digests: Mapping[str, str]) -> str:
+    return digest_of({key: digests[key] for key in DECIDE if key in digests})
 
 
 def trial_digest(house: House, trial: Cell, seed: int, data_digest: str) -> str:
@@ -101,20 +108,30 @@ def tuning_digest(house: House, cell: Cell, data_digest: str) -> str:
     return digest_of([trial_digest(house, trial, seed, data_digest) for trial in trials for seed in trial.seeds])
 
 
-def is_tuned(house: House, cell: Cell, digest: str) -> bool:
+def is_tuned(cell: Cell, digest: str) -> bool:
     """Whether the choice for a tuned row is stored and was made by these very trials."""
     if cell.tuned is None or cell.tuned.point is None:
         return False
     return bool(read_record(cell.tuned.path).get("digest") == digest)
 
 
-def is_done(folder: Path, run_digest: str) -> dict[str, Any] | None:
-    """The manifest in `folder` if it belongs to this very run and is whole, else None."""
+def is_done(folder: Path, digests: Mapping[str, str]) -> dict[str, Any] | None:
+    """The manifest in `folder` if it belongs to the run of these `run_digests` and is whole, else None.
+
+    A run by an earlier source that gives it the same bits (`same_bits`) is that run too.
+    """
     try:
         manifest = read_record(folder / "manifest.json")
     except OSError as error:
         raise PlanError(f"{folder / 'manifest.json'} cannot be read: {error.strerror}.") from None
-    return manifest if manifest.get("digest") == run_digest and _is_whole(manifest) else None
+    return manifest if _is_whole(manifest) and _is_of(manifest, digests) else None
+
+
+def _is_of(manifest: dict[str, Any], digests: Mapping[str, str]) -> bool:
+    if manifest.get("digest") == digests["run"]:
+        return True
+    earlier = earlier_sources("training", digests["training_source"], manifest)
+    return manifest.get("digest") in [_run_digest({**digests, "training_source": source}) for source in earlier]
 
 
 def _is_whole(manifest: dict[str, Any]) -> bool:

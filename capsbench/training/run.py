@@ -196,7 +196,7 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
     house, cell = setting.house, setting.cell
     folder = house.run_folder(cell, seed)
     digests = run_digests(house, cell, seed, setting.dataset["digest"], measured_on(house, cell))
-    if (manifest := is_done(folder, digests["run"])) is not None:
+    if (manifest := is_done(folder, digests)) is not None:
         return manifest
     (folder / "manifest.json").unlink(missing_ok=True)
     give_memory_back()  # of the run before
@@ -209,7 +209,7 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
         resolved = {"precision": precision, "precision_timings": timings}
     resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
     resolved |= choose_routing(model, setting.device, setting.say)
-    resolved = _kept_on_resume(folder, digests["run"], resolved, setting)
+    resolved = _kept_on_resume(folder, digests["run"], resolved)
     set_routing(model, resolved.get("routing") == "fused")
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size
@@ -229,7 +229,7 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
     return Run(setting, seed, digests, started, resolved, stream, loop)
 
 
-def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any], setting: Setting) -> dict[str, Any]:
+def _kept_on_resume(folder: Path, run_digest: str, resolved: dict[str, Any]) -> dict[str, Any]:
     """Precision, threads and routing of the checkpoint a run goes on from, so that its bits do not change midway."""
     from capsbench.training.checkpoint import load_checkpoint
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from capsbench.models import convolution, spectral
 from capsbench.models.convolution import Convolution
-from capsbench.models.patches import with_weight_gradient_of_patches
+from capsbench.models.patches import by_products
 
 CASES = [  # channels in, channels out, kernel, stride, padding
     (1, 6, 9, 1, 0),
@@ -72,20 +72,33 @@ def test_equal_to_the_librarys_forward_and_backward(case, batch: int) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("batch", [1, 7, 19])
-@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (9, 2), (3, 1)])
-def test_a_weight_gradient_of_patches_is_the_librarys(kernel: int, stride: int, batch: int) -> None:
-    _, theirs = pair(8, 12, kernel, stride, 0)
-    x = torch.randn(batch, 8, 20, 17, dtype=torch.float64)
-
+@pytest.mark.parametrize("batch", [1, 7, 35])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (9, 2), (3, 1), (4, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_by_products_equal_to_the_librarys(kernel: int, stride: int, batch: int, bias: bool) -> None:
     class Ours(nn.Conv2d):
         def forward(self, x: Tensor) -> Tensor:
-            return with_weight_gradient_of_patches(x, self.weight, self.bias, self.stride)
+            return by_products(x, self.weight, self.bias, self.stride[0], torch.float64)
 
-    ours = Ours(8, 12, kernel, stride).double()
-    ours.load_state_dict(theirs.state_dict())
+    torch.manual_seed(1)
+    ours = Ours(8, 12, kernel, stride, bias=bias).double()
+    theirs = nn.Conv2d(8, 12, kernel, stride, bias=bias).double()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(batch, 8, 20, 17, dtype=torch.float64)
     for mine, other in zip(answers(ours, x), answers(theirs, x), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def test_by_products_in_bf16_errs_hardly_more_than_the_library_at_the_papers_size() -> None:
+    ours, theirs = (kind(128, 128, 9, stride=2) for kind in (Convolution, nn.Conv2d))
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.rand(32, 128, 20, 20)
+    exact = answers(copy.deepcopy(theirs).double(), x.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found, direct = answers(ours, x), answers(theirs, x)
+    for mine, other, true in zip(found, direct, exact, strict=True):
+        assert mine.dtype == other.dtype
+        assert error(mine, true) < 2 * error(other, true)  # a pixel's gradient is rounded three times, not once
 
 
 @pytest.mark.parametrize("case", FREQUENCIES)

@@ -321,7 +321,8 @@ def test_a_digest_changes_with_what_decides_the_weights_and_with_nothing_else(pl
 
 def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"digest": "abc"')
-    assert is_done(tmp_path, "abc") is None
+    digests = {"run": "abc", "training_source": "of today"}
+    assert is_done(tmp_path, digests) is None
     whole = {
         "digest": "abc",
         "status": "done",
@@ -330,11 +331,11 @@ def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
         "run": {"task": 0, "variant": 0, "seed": 0},
     }
     (tmp_path / "manifest.json").write_text(json.dumps(whole))
-    assert is_done(tmp_path, "abc") == whole
-    assert is_done(tmp_path, "abd") is None
+    assert is_done(tmp_path, digests) == whole
+    assert is_done(tmp_path, {**digests, "run": "abd"}) is None
     for key in whole:
         (tmp_path / "manifest.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
-        assert is_done(tmp_path, "abc") is None
+        assert is_done(tmp_path, digests) is None
 
 
 def test_epochs_become_steps_without_losing_a_digit(plan) -> None:
