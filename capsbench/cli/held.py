@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -32,7 +33,7 @@ def held_device(console: Console, name: str | None, threads: int) -> Iterator[to
 
     Says so where it has to wait for a device, or leaves a GPU unused.
 
-    Raises CapsbenchError: there is no such device, or a batch job was given a GPU that PyTorch cannot use.
+    Raises CapsbenchError: there is no such device, or it is a GPU that PyTorch cannot use or has no code for.
     """
     from capsbench.training import device as devices
 
@@ -49,7 +50,40 @@ def held_device(console: Console, name: str | None, threads: int) -> Iterator[to
         with waiting(name or "a GPU"):
             chosen = stack.enter_context(devices.device(name))
         said.cancel()
+        if chosen.type == "cuda":
+            _refuse_gpu_without_code(chosen)
         yield chosen
+
+
+def _refuse_gpu_without_code(chosen: torch.device) -> None:
+    """Raise CapsbenchError for a GPU that PyTorch sees and was not built for: its first kernel would fail."""
+    import torch
+
+    capability, built = torch.cuda.get_device_capability(chosen), torch.cuda.get_arch_list()
+    if not has_code_for(capability, built):
+        raise CapsbenchError(
+            f"{torch.cuda.get_device_name(chosen)} has compute capability {capability[0]}.{capability[1]}, and PyTorch "
+            f"{torch.__version__} was built for {', '.join(built)}; install a PyTorch >= 2.11 that was built for it, "
+            "or say --device cpu."
+        )
+
+
+def has_code_for(capability: tuple[int, int], built: list[str]) -> bool:
+    """Whether a PyTorch `built` for these architectures (`sm_90`, `compute_80`) runs on a GPU of that capability.
+
+    Machine code serves later minor versions of its major one, but with a letter (`sm_90a`) only its own; the portable
+    code of `compute_` serves every later GPU.
+    """
+    for name in built:
+        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
+        if found is None:
+            continue
+        made = (int(found[2]), int(found[3]))
+        portable = found[1] == "compute" and not found[4] and made <= capability
+        native = made == capability or (not found[4] and made[0] == capability[0] and made <= capability)
+        if portable or native:
+            return True
+    return False
 
 
 def _refuse_foreign_locks() -> None:

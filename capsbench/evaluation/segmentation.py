@@ -1,4 +1,4 @@
-"""How well each of two digits is drawn alone: measures of one pair at a time (evaluations.md, MultiMNIST).
+"""How well each of two digits is drawn alone: measures of one pair at a time (docs/results-format.md).
 
 Two masks are taken of a picture. At 0.5: what is brighter than half. Ink: what is not black as an 8-bit picture, for a
 digit its non-zero pixels, and for a decoder, whose sigmoid is never zero, whatever does not round to zero.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from capsbench.report.best import is_control
@@ -10,6 +11,7 @@ from capsbench.report.claims_file import Claim, ClaimsFile
 from capsbench.report.published import Cell
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary, summarise
+from capsbench.report.strips import place_between
 from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import with_interval
 
@@ -85,9 +87,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     paper = results.published.get(Cell(task, ours, condition, metric.name)) if ours else None
     shown = {name: found[name] for name in (ours, best) if name in found}
     start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
-
-    def place(value: float) -> float:
-        return round(min(100.0, max(0.0, 100 * (value - start) / (end - start))), 2)
+    place = functools.partial(place_between, start, end)
 
     def bar(name: str | None) -> Bar | None:
         if name is None or name not in shown or shown[name].mean is None:

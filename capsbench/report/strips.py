@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from capsbench.report.published import Cell
@@ -55,9 +56,13 @@ def strips(results: Results, table: WideTable) -> list[Strip | None]:
     return drawn
 
 
+def place_between(start: float, end: float, value: float) -> float:
+    """Where a value stands from `start` to `end`, 0 to 100; what lies outside stands at an end."""
+    return round(min(100.0, max(0.0, 100 * (value - start) / (end - start))), 2)
+
+
 def _strip(seeds: list[float], paper: float | None, start: float, end: float, unit: str) -> Strip:
-    def place(value: float) -> float:
-        return round(min(100.0, max(0.0, 100 * (value - start) / (end - start))), 2)
+    place = functools.partial(place_between, start, end)
 
     found = summarise(seeds)
     assert found.mean is not None  # there is at least one seed

@@ -1,4 +1,4 @@
-"""Along two-digit training: both accuracies on pairs, at the end of each of the last epochs (evaluations.md)."""
+"""Along two-digit training: both accuracies on pairs, at the end of each of the last epochs (Su 2018)."""
 
 from __future__ import annotations
 

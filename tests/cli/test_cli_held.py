@@ -165,3 +165,19 @@ def test_of_two_types_of_gpu_a_manifest_names_the_one_at_work(monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="b"))
     assert machine()["gpu"] == "Second"
+
+
+BUILT = ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_120", "compute_120"]
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (12, 0), (12, 1), (13, 0)])
+def test_a_gpu_has_code_of_its_generation_or_portable_code(capability: tuple[int, int]) -> None:
+    assert held.has_code_for(capability, BUILT)
+
+
+@pytest.mark.parametrize(
+    ("capability", "built"),
+    [((7, 0), BUILT), ((6, 1), BUILT), ((10, 0), BUILT), ((9, 1), ["sm_90a"]), ((8, 0), ["gfx90a"]), ((8, 0), [])],
+)
+def test_an_older_gpu_or_one_of_another_generation_has_none(capability: tuple[int, int], built: list[str]) -> None:
+    assert not held.has_code_for(capability, built)

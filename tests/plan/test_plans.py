@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 
 from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
-from capsbench.plan.done import is_done, run_digests
+from capsbench.plan.done import run_digests
 from capsbench.training.schedule import rate_at
 
 PLAN = """
@@ -317,25 +316,6 @@ def test_a_digest_changes_with_what_decides_the_weights_and_with_nothing_else(pl
     assert digests(("squash: half", "squash: tanh"))[1] != base[1]
     assert digests(("epochs: 2", "epochs: 3"))[0] != base[0]
     assert digests(("test_images: 100", "train_images: 100"))[0] != base[0]
-
-
-def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"digest": "abc"')
-    digests = {"run": "abc", "training_source": "of today"}
-    assert is_done(tmp_path, digests) is None
-    whole = {
-        "digest": "abc",
-        "status": "done",
-        "weights": "w",
-        "dataset": {},
-        "run": {"task": 0, "variant": 0, "seed": 0},
-    }
-    (tmp_path / "manifest.json").write_text(json.dumps(whole))
-    assert is_done(tmp_path, digests) == whole
-    assert is_done(tmp_path, {**digests, "run": "abd"}) is None
-    for key in whole:
-        (tmp_path / "manifest.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
-        assert is_done(tmp_path, digests) is None
 
 
 def test_epochs_become_steps_without_losing_a_digit(plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from capsbench import provenance
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.plan import House
-from capsbench.plan.done import training_source, trial_digest
+from capsbench.plan.done import is_done, training_source, trial_digest
 from capsbench.provenance import PACKAGE
 
 PLAN = """
@@ -163,3 +164,22 @@ def test_what_judges_a_trial_is_in_the_digest_of_its_figure(tmp_path: Path, chan
         assert trial_digest(tuned, trial, 1000, "data") != before, name
     changed("report/html.py")
     assert trial_digest(tuned, trial, 1000, "data") == before
+
+
+def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"digest": "abc"')
+    digests = {"run": "abc", "training_source": "of today"}
+    assert is_done(tmp_path, digests) is None
+    whole = {
+        "digest": "abc",
+        "status": "done",
+        "weights": "w",
+        "dataset": {},
+        "run": {"task": 0, "variant": 0, "seed": 0},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(whole))
+    assert is_done(tmp_path, digests) == whole
+    assert is_done(tmp_path, {**digests, "run": "abd"}) is None
+    for key in whole:
+        (tmp_path / "manifest.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        assert is_done(tmp_path, digests) is None

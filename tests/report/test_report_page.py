@@ -110,6 +110,7 @@ def test_figures_that_are_not_drawn_are_listed(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     report = build_report(folder)
     text = html.unescape(report.html.read_text(encoding="utf-8"))
+    assert report.not_drawn
     for name, reason in report.not_drawn.items():
         assert f"<code>{name}</code>: {reason}." in text
 
