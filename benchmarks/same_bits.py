@@ -116,6 +116,8 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"training": {}, "variants": given.variant or task["variants"]}
+    for row in plan.get("variants", {}).values():
+        row.pop("training", None)  # a row's own number of epochs
     rest = {key: plan[key] for key in ("dataset", "variants", "data_folder", "width") if key in plan}
     short = {"steps": given.steps, "precision": "float32"}
     about = {"name": "same-bits", "budget": "reduced", "seeds": [0], "training": training | short}

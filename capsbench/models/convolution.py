@@ -24,8 +24,8 @@ class Convolution(nn.Conv2d):
       channels, reach a third to a sixth of its rate.
     * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in less than half of the time and
       to the same exactness.
-    * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, at 1.3 to 2.6
-      times the library's rate where the CPU has AMX. Without a stride the library's is the faster one.
+    * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, which is faster
+      where the CPU has AMX. Without a stride the library's own is.
 
     Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here
     has.
