@@ -18,7 +18,6 @@ from capsbench.training.run import _kept_on_resume
 def test_a_run_goes_on_as_it_began(here: str, before: str | None, taken: str, monkeypatch) -> None:
     meta = {"routing": before, "threads": 2} if before else {"threads": 2}
     monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta=meta))
-    setting: object = None
-    kept = _kept_on_resume(Path("run"), "digest", {"routing": here, "threads": 1}, setting)
+    kept = _kept_on_resume(Path("run"), "digest", {"routing": here, "threads": 1})
     assert kept == {"routing": taken, "threads": 2}
-    assert _kept_on_resume(Path("run"), "digest", {"threads": 1}, setting) == {"threads": 2}  # on a CPU
+    assert _kept_on_resume(Path("run"), "digest", {"threads": 1}) == {"threads": 2}  # on a CPU
