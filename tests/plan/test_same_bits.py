@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -111,14 +112,21 @@ def test_the_stored_file_says_where_each_equality_was_shown() -> None:
 
 @pytest.mark.slow
 def test_the_stored_change_gives_the_same_bits_here(tmp_path: Path) -> None:
-    """Of one row and a few steps: the last commit that is written down against today's."""
-    if subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=REPOSITORY, capture_output=True).stdout:
-        pytest.skip("the tool compares commits, and this tree differs from its own")
-    before = read_json(shown.same_bits_file())["changes"][-1]["before"]
-    if subprocess.run(["git", "cat-file", "-e", before], cwd=REPOSITORY, capture_output=True).returncode:
-        pytest.skip("this clone does not have the commit before the change")
-    to = tmp_path / "same-bits.json"
-    words = [before, "--variant", "two-digit-average-linear", "--steps", "3", "--to", str(to)]
-    subprocess.run([sys.executable, "benchmarks/same_bits.py", *words], cwd=REPOSITORY, check=True)
+    """Of one row and a few steps: the two commits of the last change that is written down."""
+    last = read_json(shown.same_bits_file())["changes"][-1]
+    here = {"cwd": REPOSITORY, "check": True}
+    if any(
+        subprocess.run(["git", "cat-file", "-e", last[name]], cwd=REPOSITORY).returncode for name in ("before", "after")
+    ):
+        pytest.skip("this clone does not have the commits of the change")
+    tree, to = tmp_path / "after", tmp_path / "same-bits.json"
+    subprocess.run(["git", "worktree", "add", "--detach", str(tree), last["after"]], **here)
+    try:
+        words = [last["before"], "--variant", "two-digit-average-linear", "--steps", "3", "--to", str(to)]
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        subprocess.run([sys.executable, "benchmarks/same_bits.py", *words], cwd=tree, env=environment, check=True)
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", str(tree)], **here)
     (entry,) = read_json(to)["changes"]
     assert [run["variant"] for run in entry["runs"]] == ["two-digit-average-linear"]
+    assert (entry["before"], entry["after"]) == (last["before"], last["after"])
