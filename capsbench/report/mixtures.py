@@ -6,9 +6,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 
 from capsbench.errors import counted
+from capsbench.plan.same_bits import earlier_sources
 from capsbench.report.results import Kind, Problem, Results, Run
 
 Aspect = Callable[[Run], str]
+
+
+def _source(run: Run) -> str:
+    """Of the sources that were shown to give a run the same bits as its own, the first: one name for them all."""
+    own, manifest = str(run.manifest.digests.get("training_source")), run.manifest.model_dump()
+    alike = [own, *earlier_sources("training", own, manifest)]
+    return min(alike, key=lambda source: (len(earlier_sources("training", source, manifest)), source))[:10]
+
+
 OF_A_TASK: dict[str, Aspect] = {  # the runs of a task are compared with each other
     "torch": lambda run: str(run.manifest.versions.get("torch")),
     "cuda": lambda run: str(run.manifest.machine.get("cuda")),
@@ -20,7 +30,7 @@ OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighb
     "precision": lambda run: str(run.manifest.resolved.get("precision")),
     "threads": lambda run: str(run.manifest.resolved.get("threads")),
     "routing": lambda run: str(run.manifest.resolved.get("routing", "plain")),  # not said on a CPU
-    "training source": lambda run: str(run.manifest.digests.get("training_source"))[:10],
+    "training source": _source,
 }
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.app import app
 from capsbench.errors import DataError
+from capsbench.plan import same_bits
 from capsbench.report import build_report
 from capsbench.report.collect import collect
 from capsbench.report.results import Problem, Results
@@ -100,6 +101,20 @@ def test_other_versions_and_devices_are_averaged_and_warned_of(
     assert (problem.kind, problem.variant) == ("mixed", variant)
     assert words in problem.reason
     assert seeds(results, "cnn") == [0, 1, 2]
+
+
+def test_sources_that_were_shown_to_give_the_same_bits_are_no_mixture(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, between, after = "0" * 64, "1" * 64, "c" * 64
+    runs = [{"training": pair, "evaluation": ["-", "-"]} for pair in ([before, between], [between, after])]
+    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": runs}]})
+    monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
+    change(folder, "cnn", 0, digests={"training_source": before})
+    change(folder, "cnn", 1, digests={"training_source": between})
+    assert collect(folder).problems == []
+    change(folder, "cnn", 1, digests={"training_source": "2" * 64})
+    assert only(collect(folder)).reason.endswith("2 runs with 0000000000; 1 run with 2222222222 (cnn/seed-1)")
 
 
 def test_two_gpus_of_one_machine_and_two_precisions_of_two_cells_are_no_mixture(folder: Path) -> None:
