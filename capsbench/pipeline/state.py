@@ -13,6 +13,7 @@ from capsbench.files import read_json, read_record
 from capsbench.plan.done import cost_digest, is_done, is_tuned, run_digests, tuning_digest
 from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
+from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
 
 
@@ -61,8 +62,10 @@ def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
 def report_source() -> str:
     """Digest of what decides how results are shown: the report's code, templates, published figures, claims."""
     templates = sorted((PACKAGE / "report" / "templates").iterdir())
-    rules = PACKAGE / "plan" / "claims.py"  # what the report has of capsbench.plan, which source_digest leaves out
-    words = [*templates, rules, config_folder() / "published.yaml", config_folder() / "claims.yaml"]
+    # what the report has of capsbench.plan, which source_digest leaves out
+    code = [PACKAGE / "plan" / name for name in ("claims.py", "same_bits.py")]
+    said = [config_folder() / name for name in ("published.yaml", "claims.yaml")]
+    words = [*templates, *code, *said, same_bits_file()]
     return digest_of(
         [source_digest(["capsbench.report"]), {path.name: digest_of_file(path) for path in words if path.is_file()}]
     )

@@ -13,6 +13,7 @@ import pytest
 from capsbench.errors import PlanError
 from capsbench.evaluation.done import evaluation_digest, is_evaluated, stored_evaluation
 from capsbench.files import read_json, write_json
+from capsbench.pipeline import state
 from capsbench.plan import House
 from capsbench.plan import same_bits as shown
 from capsbench.plan.done import DECIDE, evaluation_source, is_done, run_digests, training_source
@@ -96,6 +97,14 @@ def test_a_run_and_its_metrics_by_an_earlier_source_count(written, tmp_path: Pat
     assert is_done(tmp_path, run_digests(house, cell, 1, "data")) is None
     write_json(tmp_path / "manifest.json", {**manifest, "resolved": {"device": "cuda:0", "precision": "float32"}})
     assert is_done(tmp_path, now) is None
+
+
+def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "same-bits.json"
+    monkeypatch.setattr(state, "same_bits_file", lambda: path)
+    before = state.report_source()
+    write_json(path, {"changes": []})
+    assert state.report_source() != before
 
 
 def test_the_stored_file_says_where_each_equality_was_shown() -> None:
