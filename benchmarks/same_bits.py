@@ -1,11 +1,11 @@
 """Whether a change of training source changed a bit of what a task's runs come to on this CPU, in float32.
 
-    python benchmarks/same_bits.py BEFORE [--plan config/paper.yaml] [--task two_digit] [--variant NAME] [--steps 60]
+    python benchmarks/same_bits.py BEFORE [--after COMMIT] [--task two_digit] [--variant NAME] [--steps 60]
 
-It trains every row of the task with the source of two commits, BEFORE and this one, in float32 and for a few steps,
-evaluates it, and compares weights, losses, curves, predictions and metrics. What is the same to the last bit goes into
-config/same-bits.json, by which finished runs of the earlier source stay finished; where anything differs, nothing is
-written and the exit code is 1. Both commits are taken from git into folders of their own.
+It trains every row of the task with the source of two commits, BEFORE and the one checked out, in float32 and for a
+few steps, evaluates it, and compares weights, losses, curves, predictions and metrics. What is the same to the last bit
+goes into config/same-bits.json, by which finished runs of the earlier source stay finished; where anything differs,
+nothing is written and the exit code is 1. Both commits are taken from git into folders of their own.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main() -> int:
     """Compare, and write down what was the same; 0 if all was."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("before", help="the commit whose results are there")
+    parser.add_argument("--after", default="HEAD", help="the commit that changed the source; else the one checked out")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
     parser.add_argument("--task", default="two_digit")
     parser.add_argument("--variant", action="append", help="only this row; may be repeated")
@@ -52,8 +53,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--to", type=Path, default=same_bits_file(), help="the file that gets an entry more")
     given = parser.parse_args()
-    commits = {"before": git("rev-parse", f"{given.before}^{{commit}}"), "after": git("rev-parse", "HEAD")}
-    if git("status", "--porcelain", "--untracked-files=no"):
+    commits = {name: git("rev-parse", f"{getattr(given, name)}^{{commit}}") for name in ("before", "after")}
+    if given.after == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
         return refuse("The working tree differs from its commit; commit first, since what is compared are commits.")
     with tempfile.TemporaryDirectory(prefix="capsbench-same-bits-") as place:
         made = {name: made_by(name, commit, Path(place), given) for name, commit in commits.items()}
@@ -116,9 +117,10 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"training": {}, "variants": given.variant or task["variants"]}
-    for row in plan.get("variants", {}).values():
+    rows = {name: row for name, row in plan.get("variants", {}).items() if name in task["variants"]}
+    for row in rows.values():
         row.pop("training", None)  # a row's own number of epochs
-    rest = {key: plan[key] for key in ("dataset", "variants", "data_folder", "width") if key in plan}
+    rest = {key: plan[key] for key in ("dataset", "data_folder", "width") if key in plan} | {"variants": rows}
     short = {"steps": given.steps, "precision": "float32"}
     about = {"name": "same-bits", "budget": "reduced", "seeds": [0], "training": training | short}
     return about | rest | {"tasks": {given.task: task}}
@@ -131,7 +133,8 @@ def results_of(tree: Path) -> Path:
 
 def python(tree: Path, *words: str) -> str:
     """What Python says with a commit's package. Ends this process where it fails, having said why."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "CAPSBENCH_RESULTS": str(results_of(tree))}
+    data = {name: str(Path(os.environ[name]).resolve()) for name in ("CAPSBENCH_DATA",) if name in os.environ}
+    environment = {**os.environ, **data, "PYTHONPATH": str(tree), "CAPSBENCH_RESULTS": str(results_of(tree))}
     done = subprocess.run([sys.executable, *words], cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{done.stdout}with the source of {tree.name}: exit code {done.returncode}; nothing is written.")

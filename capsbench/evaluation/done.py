@@ -34,11 +34,12 @@ def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
 
 def stored_evaluation(folder: Path, cell: Cell, manifest: dict[str, Any]) -> str | None:
     """The digest, of `evaluation_digests`, that every condition's stored metrics have; None where there is no such."""
-    found = set()
+    found = []
     for condition in cell.options.conditions(cell.spec):
         try:
             metrics = read_json(folder / condition / "metrics.json")
         except (FileNotFoundError, ValueError):
             return None
-        found.add(metrics.get("digest") if isinstance(metrics, dict) else None)
-    return next((digest for digest in evaluation_digests(cell, manifest) if found == {digest}), None)
+        found.append(metrics.get("digest") if isinstance(metrics, dict) else None)
+    same = (digest for digest in evaluation_digests(cell, manifest) if all(other == digest for other in found))
+    return next(same, None)
