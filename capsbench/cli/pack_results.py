@@ -28,7 +28,10 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     So is one that a process is at work on. Raises CapsbenchError: the folder holds no results.
     """
     if not (results / "plan.json").is_file():
-        raise CapsbenchError(f"{results} holds no results (plan.json is missing); name a folder such as results/paper.")
+        raise CapsbenchError(
+            f"{results} holds no results (plan.json is missing); name a folder such as results/paper, or say `capsbench "
+            "report PLAN` first where `capsbench train` made the runs."
+        )
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
     house = _house_of(results)
