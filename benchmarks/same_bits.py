@@ -3,14 +3,16 @@
     python benchmarks/same_bits.py BEFORE [--after COMMIT] [--task two_digit] [--variant NAME] [--steps 60]
 
 It trains every row of the task with the source of two commits, BEFORE and the one checked out, in float32 and for a
-few steps, evaluates it, and compares weights, losses, curves, predictions and metrics. What is the same to the last bit
-goes into config/same-bits.json, by which finished runs of the earlier source stay finished; where anything differs,
-nothing is written and the exit code is 1. Both commits are taken from git into folders of their own.
+few steps, evaluates it, and compares weights, losses, curves, predictions, metrics and what the manifest says of the
+model. What is the same to the last bit goes into config/same-bits.json, by which finished runs of these rows by the
+other source stay finished; where anything differs, nothing is written and the exit code is 1. Both commits are taken
+from git into folders of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import hashlib
 import json
@@ -18,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +29,24 @@ import yaml
 from safetensors.numpy import load_file
 
 from capsbench.files import read_json, write_json
-from capsbench.plan.same_bits import KINDS, same_bits_file
+from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = """
 import json, sys
 from pathlib import Path
+from capsbench.errors import CapsbenchError
 from capsbench.plan import House
-from capsbench.plan.done import evaluation_source, training_source
-house = House.load(Path(sys.argv[1]))
-kinds = {"training": lambda cell: training_source(house, cell), "evaluation": evaluation_source}
-print(json.dumps({cell.folder_name: {kind: of(cell) for kind, of in kinds.items()} for cell in house.cells}))
+from capsbench.plan.done import training_source
+try:
+    house = House.load(Path(sys.argv[1]))
+    print(json.dumps({cell.folder_name: training_source(house, cell) for cell in house.cells}))
+except CapsbenchError as error:
+    sys.exit(str(error))
 """
+MODEL = ("status", "steps", "parameters", "flops", "final_loss")  # what tables have of a manifest
+SCORES = ("status", "images", "metrics")  # and of an evaluation
 
 
 def main() -> int:
@@ -53,24 +61,28 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--to", type=Path, default=same_bits_file(), help="the file that gets an entry more")
     given = parser.parse_args()
-    commits = {name: git("rev-parse", f"{getattr(given, name)}^{{commit}}") for name in ("before", "after")}
+    commits = {name: commit_of(getattr(given, name)) for name in ("before", "after")}
     if given.after == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
-        return refuse("The working tree differs from its commit; commit first, since what is compared are commits.")
-    with tempfile.TemporaryDirectory(prefix="capsbench-same-bits-") as place:
-        made = {name: made_by(name, commit, Path(place), given) for name, commit in commits.items()}
-    runs, different = [], []
-    for variant, after in made["after"].items():
-        before = made["before"][variant]
-        files = before["bits"].keys() | after["bits"].keys()
-        unlike = sorted(file for file in files if before["bits"].get(file) != after["bits"].get(file))
-        different += [f"{variant}: {', '.join(unlike)}"] if unlike else []
-        sources = {kind: [before[kind], after[kind]] for kind in KINDS}
-        runs.append({"task": given.task, "variant": variant, **sources, "bits": after["bits"]})
+        sys.exit("The working tree differs from its commit; commit first, since what is compared are commits.")
+    known = known_changes(given.to)
+    with tempfile.TemporaryDirectory(prefix="capsbench-same-bits-") as place, contextlib.ExitStack() as stack:
+        plan = Path(place) / "same-bits.yaml"
+        plan.write_text(yaml.safe_dump(short_plan(given)), encoding="utf-8")
+        trees = [stack.enter_context(tree_of(commit, Path(place) / name)) for name, commit in commits.items()]
+        before, after = (json.loads(python(tree, "-c", SOURCES, str(plan))) for tree in trees)
+        if unlike := sorted(before.keys() ^ after.keys()):
+            sys.exit(f"Only one of the commits has {', '.join(unlike)}; name rows that both have with --variant.")
+        runs, different = [], []
+        for variant in after:
+            first, second = (made_by(tree, plan, variant, given) for tree in trees)
+            files = sorted(file for file in first.keys() | second.keys() if first.get(file) != second.get(file))
+            different += [f"{variant}: {', '.join(files)}"] if files else []
+            sources = [before[variant], after[variant]]
+            runs.append({"task": given.task, "variant": variant, "training": sources, "bits": second})
     if different:
-        return refuse("Not the same bits:\n  " + "\n  ".join(different))
+        sys.exit("Not the same bits:\n  " + "\n  ".join(different))
     about = {"steps": given.steps, "precision": "float32", "device": "cpu", "threads": given.threads}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    known = read_json(given.to) if given.to.exists() else {"schema": 1, "changes": []}
     known["changes"].append(
         {**commits, "made": today, **about, "machine": machine(), "versions": versions(), "runs": runs}
     )
@@ -79,28 +91,25 @@ def main() -> int:
     return 0
 
 
-def made_by(name: str, commit: str, place: Path, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """For each row the digests of that commit's source, and of all that it trains and evaluates."""
-    tree, plan = place / name, place / "same-bits.yaml"
-    plan.write_text(yaml.safe_dump(short_plan(given)), encoding="utf-8")
-    git("worktree", "add", "--detach", str(tree), commit)
+def made_by(tree: Path, plan: Path, variant: str, given: argparse.Namespace) -> dict[str, str]:
+    """Digests of all that a commit makes of one row. Ends this process for a row that trains in another precision."""
+    print(f"{tree.name}: {variant}", flush=True)
+    words = ("--variant", variant, "--device", "cpu", "--threads", str(given.threads), "--evaluate")
+    python(tree, "-m", "capsbench", "train", str(plan), *words)
+    run = results_of(tree) / "same-bits" / "runs" / given.task / variant / "seed-0"
+    if (precision := read_json(run / "manifest.json")["resolved"]["precision"]) != "float32":
+        sys.exit(f"{variant} trains in {precision}; name the rows that train in float32 with --variant.")
+    return traces(run)
+
+
+@contextlib.contextmanager
+def tree_of(commit: str, folder: Path) -> Iterator[Path]:
+    """A commit's files in a folder, for as long as they are wanted."""
+    git("worktree", "add", "--quiet", "--detach", str(folder), commit)
     try:
-        found: dict[str, dict[str, Any]] = json.loads(python(tree, "-c", SOURCES, str(plan)))
-        for variant in found:
-            print(f"{name} ({commit[:7]}): {variant}", flush=True)
-            words = ("--variant", variant, "--device", "cpu", "--threads", str(given.threads), "--evaluate")
-            python(tree, "-m", "capsbench", "train", str(plan), *words)
-            run = results_of(tree) / "same-bits" / "runs" / given.task / variant / "seed-0"
-            found[variant]["bits"] = traces(run)
+        yield folder
     finally:
-        git("worktree", "remove", "--force", str(tree))
-    return found
-
-
-def refuse(why: str) -> int:
-    """Say why nothing is written."""
-    print(why, file=sys.stderr)
-    return 1
+        git("worktree", "remove", "--force", str(folder))
 
 
 def git(*words: str) -> str:
@@ -109,12 +118,31 @@ def git(*words: str) -> str:
     return done.stdout.strip()
 
 
+def commit_of(name: str) -> str:
+    """The whole name of a commit. Ends this process where there is none."""
+    try:
+        return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    except subprocess.CalledProcessError:
+        sys.exit(f"{name} is no commit of this repository.")
+
+
+def known_changes(path: Path) -> dict[str, Any]:
+    """What is written down already. Ends this process where it cannot be read."""
+    try:
+        return dict(read_json(path)) if path.exists() else {"schema": 1, "changes": []}
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path} cannot be read ({error}); take it from the repository again.")
+
+
 def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     """The task as the plan has it, but one seed, a few steps and fewer images to evaluate."""
     plan = yaml.safe_load(given.plan.read_text(encoding="utf-8"))
+    if given.task not in plan["tasks"]:
+        sys.exit(f"{given.plan} has no task {given.task}; it has {', '.join(plan['tasks'])}.")
     task = plan["tasks"][given.task]
     said = plan["training"] | task.get("training", {})
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
+    task.pop("tuned", None)  # what trials choose is compared by their own rows
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"training": {}, "variants": given.variant or task["variants"]}
     rows = {name: row for name, row in plan.get("variants", {}).items() if name in task["variants"]}
@@ -143,16 +171,23 @@ def python(tree: Path, *words: str) -> str:
 
 def traces(run: Path) -> dict[str, str]:
     """SHA-256 of all that a run left but times and digests, by file."""
-    found = {"weights": digest(load_file(run / "weights.safetensors"))}
+    manifest = read_json(run / "manifest.json")
+    found = {"weights": digest(load_file(run / "weights.safetensors")), "manifest.json": of_keys(manifest, MODEL)}
     for path in sorted(run.rglob("*.npz")):
         found[path.relative_to(run).as_posix()] = digest(dict(np.load(path)))
     for path in sorted(run.glob("*/metrics.json")):
-        found[path.relative_to(run).as_posix()] = sha256(json.dumps(read_json(path)["metrics"]).encode())
-    for path in sorted(run.glob("*.csv")):
+        found[path.relative_to(run).as_posix()] = of_keys(read_json(path), SCORES)
+    for path in sorted(run.rglob("*.csv")):
         lines = [line.split(",") for line in path.read_text().splitlines()]
         kept = [n for n, name in enumerate(lines[0]) if name != "images_per_second"]
-        found[path.name] = sha256("\n".join(",".join(line[n] for n in kept) for line in lines).encode())
+        text = "\n".join(",".join(line[n] for n in kept) for line in lines)
+        found[path.relative_to(run).as_posix()] = sha256(text.encode())
     return found
+
+
+def of_keys(record: dict[str, Any], keys: tuple[str, ...]) -> str:
+    """SHA-256 of some values of a record."""
+    return sha256(json.dumps({key: record[key] for key in keys}).encode())
 
 
 def digest(arrays: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from capsbench.data.affnist_place import measured_on
 from capsbench.files import read_json, read_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
+from capsbench.plan.same_bits import same_sources
 
 PARTS = {"config": "config", "training_source": "training source", "data": "data", "test_set": "affNIST test set"}
 NAMED = 3
@@ -32,8 +33,11 @@ def say_what_is_made_again(console: Console, house: House, runs: list[tuple[Cell
 def what_changed(house: House, cell: Cell, seed: int, data: str) -> str:
     """What the run in a folder was made of that is another now, `config and data` say; empty where nothing is."""
     try:
-        were = dict(read_json(house.run_folder(cell, seed) / "manifest.json")["digests"])
+        manifest = dict(read_json(house.run_folder(cell, seed) / "manifest.json"))
+        were = dict(manifest["digests"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     now = run_digests(house, cell, seed, data, measured_on(house, cell))
+    if str(were.get("training_source")) in same_sources(now["training_source"], manifest):
+        were["training_source"] = now["training_source"]
     return " and ".join(words for key, words in PARTS.items() if were.get(key) != now.get(key))

@@ -59,6 +59,8 @@ def _refuse_gpu_without_code(chosen: torch.device) -> None:
     """Raise CapsbenchError for a GPU that PyTorch sees and was not built for: its first kernel would fail."""
     import torch
 
+    if torch.version.cuda is None:  # ROCm calls its GPUs so too, and names their code in another way
+        return
     capability, built = torch.cuda.get_device_capability(chosen), torch.cuda.get_arch_list()
     if not has_code_for(capability, built):
         raise CapsbenchError(

@@ -11,7 +11,7 @@ from typing import Literal
 from rich.console import Console
 
 from capsbench.errors import CapsbenchError, ResourceError
-from capsbench.evaluation.done import is_evaluated
+from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import read_json, whole_file
 from capsbench.locks import is_held
 from capsbench.plan import House
@@ -29,8 +29,8 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     """
     if not (results / "plan.json").is_file():
         raise CapsbenchError(
-            f"{results} holds no results (plan.json is missing); name a folder such as results/paper, or say `capsbench "
-            "report PLAN` first where `capsbench train` made the runs."
+            f"{results} holds no results (plan.json is missing); name a folder such as results/paper, or say "
+            "`capsbench report PLAN` first where `capsbench train` made the runs."
         )
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
@@ -121,7 +121,7 @@ def _is_over(manifest: Path, house: House | None) -> bool:
     cell = next((row for row in rows if (row.task, row.folder_name) == (place.parts[-3], place.parts[-2])), None)
     try:
         if cell is not None and (place / "weights.safetensors").is_file():
-            return is_evaluated(place, cell, said)
+            return is_evaluated(place, cell, evaluation_digest(cell, said))
         found = [read_json(path) for path in place.glob("*/metrics.json")]
         scored = {(metrics["weights"], metrics["digest"]) for metrics in found}
     except (ValueError, KeyError, TypeError):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capsbench.plan.same_bits import earlier_sources
+from capsbench.plan.same_bits import same_sources
 from capsbench.provenance import digest_of_file
 from capsbench.report.contract import Manifest, Metrics, UnreadableFileError, read
 from capsbench.report.readers import load_arrays
@@ -113,19 +113,21 @@ def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapp
     if stored.digests.get("config") != digests.get("config"):
         keys = list(_changed(stored.config, config)) or ["the digests differ and the config written down does not"]
         words.append(f"config: {'; '.join(keys)}")
-    same = earlier_sources("training", digests["training_source"] or "", stored.model_dump())
-    for key, name in (("training_source", "training source"), ("data", "data"), ("test_set", "affNIST test set")):
-        if (were := stored.digests.get(key)) != digests.get(key) and not (key == "training_source" and were in same):
+    were, now = (str(made.get("training_source")) for made in (stored.digests, digests))
+    if were not in same_sources(now, stored.model_dump()):
+        words.append("training source: the digests differ")
+    for key, name in (("data", "data"), ("test_set", "affNIST test set")):
+        if stored.digests.get(key) != digests.get(key):
             words.append(f"{name}: the digests differ")
     return words
 
 
-def scored_otherwise(stored: Path, digests: list[str]) -> list[str]:
-    """Whether a run was evaluated with other options or by other source than those of any of `digests`, in words."""
+def scored_otherwise(stored: Path, digest: str) -> list[str]:
+    """Whether a run was evaluated with other options or by other source than those of `digest`, in words."""
     for path in stored.glob("*/metrics.json"):
         with contextlib.suppress(UnreadableFileError):  # which condition_differences names
             found = read(path, Metrics).digest
-            if found is not None and found not in digests:
+            if found is not None and found != digest:
                 return ["evaluation: its options or its source differ"]
     return []
 
@@ -133,6 +135,9 @@ def scored_otherwise(stored: Path, digests: list[str]) -> list[str]:
 def circumstances(stored: Manifest, again: Manifest) -> list[str]:
     """What was not the same when the two were made: config, source, data, device, threads, precision, versions."""
     words = decided_otherwise(stored, again.config, again.digests)
+    were, now = (str(making.digests.get("training_source")) for making in (stored, again))
+    if were != now and were in same_sources(now, stored.model_dump()):
+        words.append("training source: another, which was shown to give the same bits (config/same-bits.json)")
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
         (("device", "threads", "precision", "routing"), stored.resolved, again.resolved),

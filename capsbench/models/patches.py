@@ -1,13 +1,14 @@
 """Convolutions on a CPU as matrix products over unfolded patches.
 
 In bf16 the products run on a CPU's matrix units (AMX) where it has them; the library's convolutions, their gradients
-above all, hardly do (`benchmarks/`). With patches P [B*H'*W', k*k*C], weights W [C', k*k*C] and the gradient G
+above all, hardly do. With patches P [B*H'*W', k*k*C], weights W [C', k*k*C] and the gradient G
 [B*H'*W', C'] of the outputs:
 
     Y = P W^T          dW = G^T P          dx = fold(G W)
 
 `fold` adds what belongs to the same pixel. It is done along the width, then along the height, each a product with a
-matrix of zeros and ones: a pixel of dx is rounded to bf16 three times, where the library rounds once.
+matrix of zeros and ones: products, sums along the width and a pixel of dx are each rounded to bf16, where the library
+rounds the pixel alone, so that dx errs up to twice as much (`tests/models/test_convolution.py`).
 """
 
 from __future__ import annotations

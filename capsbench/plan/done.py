@@ -12,7 +12,7 @@ from capsbench.plan.claims import load_claims
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
-from capsbench.plan.same_bits import earlier_sources
+from capsbench.plan.same_bits import same_sources
 from capsbench.plan.variants import MODELS
 from capsbench.provenance import digest_of, source_digest
 
@@ -118,7 +118,7 @@ def is_tuned(cell: Cell, digest: str) -> bool:
 def is_done(folder: Path, digests: Mapping[str, str]) -> dict[str, Any] | None:
     """The manifest in `folder` if it belongs to the run of these `run_digests` and is whole, else None.
 
-    A run by an earlier source that gives it the same bits (`same_bits`) is that run too.
+    A run by another source that was shown to give it the same bits (`same_bits`) is that run too.
     """
     try:
         manifest = read_record(folder / "manifest.json")
@@ -130,8 +130,8 @@ def is_done(folder: Path, digests: Mapping[str, str]) -> dict[str, Any] | None:
 def _is_of(manifest: dict[str, Any], digests: Mapping[str, str]) -> bool:
     if manifest.get("digest") == digests["run"]:
         return True
-    earlier = earlier_sources("training", digests["training_source"], manifest)
-    return manifest.get("digest") in [_run_digest({**digests, "training_source": source}) for source in earlier]
+    others = same_sources(digests["training_source"], manifest)
+    return manifest.get("digest") in [_run_digest({**digests, "training_source": source}) for source in others]
 
 
 def _is_whole(manifest: dict[str, Any]) -> bool:

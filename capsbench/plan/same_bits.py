@@ -1,9 +1,9 @@
-"""Earlier sources that gave the same bits as today's: what was trained by them need not be trained again.
+"""Training sources that were shown to give the same bits: what was trained by one need not be trained again by another.
 
 The digest of a run's source changes with any of its code, also with what makes another precision or another device
-faster. `benchmarks/same_bits.py` trains and evaluates with the source of two commits and compares every bit; what was
-equal is written down in config/same-bits.json. It is shown on a CPU in float32, and nothing else is believed: of a run
-in bf16 or on a GPU the digest alone decides.
+faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
+was equal is written down in config/same-bits.json. It is shown row by row, on a CPU and in float32, and nothing else is
+believed: of another row, of a run in bf16 or on a GPU the digest alone decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from capsbench.errors import PlanError
 from capsbench.files import read_json
 from capsbench.plan.load import config_folder
 
-KINDS = ("training", "evaluation")
+Row = tuple[str, str]  # task, folder name of the variant
 
 
 def same_bits_file() -> Path:
@@ -25,33 +25,36 @@ def same_bits_file() -> Path:
     return config_folder() / "same-bits.json"
 
 
-def earlier_sources(kind: str, digest: str, manifest: Mapping[str, Any]) -> list[str]:
-    """Digests of earlier sources that did to this manifest's run what today's source of that `digest` does to it.
+def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
+    """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
-    kind: `training` or `evaluation`. A run that is not float32 on a CPU has none.
+    A run that is not float32 on a CPU has no others. Raises PlanError: the file is damaged.
     """
-    resolved = manifest.get("resolved")
-    if not isinstance(resolved, dict) or (resolved.get("device"), resolved.get("precision")) != ("cpu", "float32"):
-        return []
-    shown = _shown(same_bits_file())[kind]
+    resolved, run = manifest.get("resolved"), manifest.get("run")
     found, waiting = {digest}, [digest]
+    if not (isinstance(resolved, dict) and isinstance(run, dict)):
+        return found
+    if (resolved.get("device"), resolved.get("precision")) != ("cpu", "float32"):
+        return found
+    pairs = _shown(same_bits_file()).get((str(run.get("task")), str(run.get("variant"))), {})
     while waiting:
-        new = shown.get(waiting.pop(), set()) - found
+        new = pairs.get(waiting.pop(), set()) - found
         found |= new
         waiting.extend(new)
-    return sorted(found - {digest})
+    return found
 
 
 @functools.cache
-def _shown(path: Path) -> dict[str, dict[str, set[str]]]:
-    """For each kind the sources before a change, by the digest of the source after it. Raises PlanError."""
-    shown: dict[str, dict[str, set[str]]] = {kind: {} for kind in KINDS}
+def _shown(path: Path) -> dict[Row, dict[str, set[str]]]:
+    """For each row the sources that one source was compared with and found equal to. Raises PlanError."""
+    shown: dict[Row, dict[str, set[str]]] = {}
     try:
         for change in read_json(path)["changes"]:
             for run in change["runs"]:
-                for kind in KINDS:
-                    before, after = run[kind]
-                    shown[kind].setdefault(str(after), set()).add(str(before))
+                before, after = run["training"]
+                pairs = shown.setdefault((run["task"], run["variant"]), {})
+                pairs.setdefault(before, set()).add(after)
+                pairs.setdefault(after, set()).add(before)
     except FileNotFoundError:
         return shown
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -6,17 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 
 from capsbench.errors import counted
-from capsbench.plan.same_bits import earlier_sources
+from capsbench.plan.same_bits import same_sources
 from capsbench.report.results import Kind, Problem, Results, Run
 
 Aspect = Callable[[Run], str]
 
 
 def _source(run: Run) -> str:
-    """Of the sources that were shown to give a run the same bits as its own, the first: one name for them all."""
-    own, manifest = str(run.manifest.digests.get("training_source")), run.manifest.model_dump()
-    alike = [own, *earlier_sources("training", own, manifest)]
-    return min(alike, key=lambda source: (len(earlier_sources("training", source, manifest)), source))[:10]
+    """One name for all sources that were shown to give the run the same bits."""
+    return min(same_sources(str(run.manifest.digests.get("training_source")), run.manifest.model_dump()))[:10]
 
 
 OF_A_TASK: dict[str, Aspect] = {  # the runs of a task are compared with each other

@@ -24,6 +24,7 @@ CASES = [  # channels in, channels out, kernel, stride, padding
     (8, 8, 3, 1, 1),  # not one of ours: the library's
     (8, 10, 5, 1, "same"),
     (9, 8, 6, 2, 0),
+    (8, 9, 5, 2, 2),
 ]
 FREQUENCIES = [  # channels in, channels out, kernel, stride, padding, height, width
     (8, 9, 9, 2, 0, 20, 20),  # PrimaryCaps at 28x28
@@ -166,12 +167,16 @@ def test_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_autocast_gives_bf16_out_and_float32_gradients(case) -> None:
+def test_autocast_gives_bf16_out_and_float32_gradients(case, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(convolution, "by_products", lambda *given: taken.append(1) or by_products(*given))
     ours, theirs = pair(*case)
     ours, theirs = ours.float(), theirs.float()
-    x = torch.randn(5, case[0], 20, 20)
+    channels, _, kernel, stride, _ = case
+    x = torch.randn(5, channels, 20, 20)
     with torch.autocast("cpu", torch.bfloat16):
         out, expected = ours(x), theirs(x)
+    assert len(taken) == (channels >= 8 and kernel >= 5 and stride > 1)
     assert out.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(out.float(), expected.float(), rtol=2e-2, atol=2e-2)
     out.float().square().mean().backward()

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tools import mnist_folder
 
+from capsbench.cli.again import what_changed
+from capsbench.cli.second_making import circumstances, decided_otherwise
 from capsbench.errors import PlanError
-from capsbench.evaluation.done import evaluation_digest, is_evaluated, stored_evaluation
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import state
 from capsbench.plan import House
 from capsbench.plan import same_bits as shown
-from capsbench.plan.done import DECIDE, evaluation_source, is_done, run_digests, training_source
+from capsbench.plan.done import DECIDE, is_done, run_digests
 from capsbench.provenance import digest_of
+from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ON_A_CPU = {"resolved": {"device": "cpu", "precision": "float32"}}
+ON_A_CPU = {
+    "resolved": {"device": "cpu", "precision": "float32"},
+    "run": {"task": "mnist", "variant": "cnn", "seed": 0},
+}
 
 
-def change(**sources: list[str]) -> dict[str, Any]:
-    return {"runs": [{"training": ["-", "-"], "evaluation": ["-", "-"], **sources}]}
+def change(*training: str, task: str = "mnist", variant: str = "cnn") -> dict[str, Any]:
+    return {"runs": [{"task": task, "variant": variant, "training": training}]}
 
 
 @pytest.fixture
@@ -41,13 +50,18 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shown._shown.cache_clear()
 
 
-def test_sources_are_followed_from_change_to_change_and_only_backwards(written) -> None:
-    written(change(training=["a", "b"]), change(training=["b", "c"], evaluation=["x", "y"]))
-    assert shown.earlier_sources("training", "c", ON_A_CPU) == ["a", "b"]
-    assert shown.earlier_sources("training", "b", ON_A_CPU) == ["a"]
-    assert shown.earlier_sources("training", "a", ON_A_CPU) == []
-    assert shown.earlier_sources("evaluation", "y", ON_A_CPU) == ["x"]
-    assert shown.earlier_sources("evaluation", "c", ON_A_CPU) == []
+def test_sources_are_followed_from_change_to_change(written) -> None:
+    written(change("a", "b"), change("b", "c"), change("x", "c"), change("y", "z"))
+    for one in "abcx":
+        assert shown.same_sources(one, ON_A_CPU) == set("abcx")
+    assert shown.same_sources("y", ON_A_CPU) == {"y", "z"}
+    assert shown.same_sources("new", ON_A_CPU) == {"new"}
+
+
+def test_what_was_shown_of_one_row_says_nothing_of_another_by_the_same_source(written) -> None:
+    written(change("a", "b"))
+    for other in ({"task": "mnist", "variant": "capsnet"}, {"task": "affnist", "variant": "cnn"}, {}, None):
+        assert shown.same_sources("b", {**ON_A_CPU, "run": other}) == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -55,49 +69,130 @@ def test_sources_are_followed_from_change_to_change_and_only_backwards(written) 
     [{"device": "cuda:0", "precision": "float32"}, {"device": "cpu", "precision": "bf16"}, {}, None, "cpu"],
 )
 def test_what_was_shown_on_a_cpu_in_float32_says_nothing_of_others(written, resolved: Any) -> None:
-    written(change(training=["a", "b"]))
-    assert shown.earlier_sources("training", "b", {"resolved": resolved}) == []
+    written(change("a", "b"))
+    assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == {"b"}
 
 
 def test_without_the_file_the_digest_alone_decides(written) -> None:
-    assert shown.earlier_sources("training", "b", ON_A_CPU) == []
+    assert shown.same_sources("b", ON_A_CPU) == {"b"}
 
 
 def test_a_file_that_is_not_whole_is_named(written) -> None:
-    path = written({"runs": [{"training": ["a"]}]})
+    path = written(change("a"))
     with pytest.raises(PlanError, match=r"same-bits\.json is not as"):
-        shown.earlier_sources("training", "b", ON_A_CPU)
+        shown.same_sources("b", ON_A_CPU)
     path.write_text("{")
     with pytest.raises(PlanError, match=r"same-bits\.json is not as"):
-        shown.earlier_sources("training", "b", ON_A_CPU)
+        shown.same_sources("b", ON_A_CPU)
 
 
-def test_a_run_and_its_metrics_by_an_earlier_source_count(written, tmp_path: Path) -> None:
-    house = House.load(REPOSITORY / "config" / "paper.yaml")
+@pytest.fixture
+def house() -> House:
+    return House.load(REPOSITORY / "config" / "paper.yaml")
+
+
+def stored(folder: Path, house: House, **changes: Any) -> dict[str, Any]:
+    """The manifest of a run of two-digit-average-mlp, seed 0, by the source called `earlier`."""
     cell = house.cell("two_digit", "two-digit-average-mlp")
-    now = run_digests(house, cell, 0, "data")
-    then = digest_of({**{key: now[key] for key in DECIDE if key in now}, "training_source": "earlier"})
+    digests = {**run_digests(house, cell, 0, "data"), "training_source": "earlier"}
     manifest = {
-        "digest": then, "status": "done", "weights": "w", "dataset": {}, **ON_A_CPU,
-        "run": {"task": cell.task, "variant": cell.folder_name, "seed": 0},
+        "digest": digest_of({key: digests[key] for key in DECIDE if key in digests}), "digests": digests, **ON_A_CPU,
+        "schema": 1, "status": "done", "weights": "w", "dataset": {"name": "mnist", "badge": "MNIST"},
+        "run": {"task": cell.task, "variant": cell.variant, "seed": 0},
     }  # fmt: skip
-    scored = digest_of([then, "w", cell.options.evaluation_options(), "earlier"])
-    write_json(tmp_path / "manifest.json", manifest)
-    for condition in cell.options.conditions(cell.spec):
-        write_json(tmp_path / condition / "metrics.json", {"digest": scored})
+    write_json(folder / "manifest.json", manifest | changes)
+    return manifest | changes
+
+
+def test_a_run_by_another_source_counts(written, house: House, tmp_path: Path) -> None:
+    cell = house.cell("two_digit", "two-digit-average-mlp")
+    manifest, now = stored(tmp_path, house), run_digests(house, cell, 0, "data")
     assert is_done(tmp_path, now) is None
-    assert not is_evaluated(tmp_path, cell, manifest)
-    written(
-        change(training=["earlier", training_source(house, cell)]),
-        change(evaluation=["earlier", evaluation_source(cell)]),
-    )
+    written(change("earlier", now["training_source"], task=cell.task, variant=cell.variant))
     assert is_done(tmp_path, now) == manifest
-    assert is_evaluated(tmp_path, cell, manifest)
-    assert stored_evaluation(tmp_path, cell, manifest) == scored != evaluation_digest(cell, manifest)
     assert is_done(tmp_path, run_digests(house, cell, 0, "other data")) is None
     assert is_done(tmp_path, run_digests(house, cell, 1, "data")) is None
-    write_json(tmp_path / "manifest.json", {**manifest, "resolved": {"device": "cuda:0", "precision": "float32"}})
+    stored(tmp_path, house, resolved={"device": "cuda:0", "precision": "float32"})
     assert is_done(tmp_path, now) is None
+
+
+def test_such_a_source_is_not_what_changed_but_is_named_where_a_second_making_differs(
+    written, house: House, results: Path
+) -> None:
+    cell = house.cell("two_digit", "two-digit-average-mlp")
+    manifest = stored(house.run_folder(cell, 0), house)
+    assert what_changed(house, cell, 0, "others") == "training source and data"
+    now = run_digests(house, cell, 0, "data")
+    written(change("earlier", now["training_source"], task=cell.task, variant=cell.variant))
+    assert what_changed(house, cell, 0, "others") == "data"
+    first = Manifest.model_validate(manifest)
+    second = Manifest.model_validate({**manifest, "digests": now})
+    assert decided_otherwise(first, second.config, second.digests) == []
+    (line,) = circumstances(first, second)
+    assert line.startswith("training source: another, which was shown to give the same bits")
+
+
+def a_run(folder: Path) -> None:
+    """A run's files, as small as can be."""
+    told = {"status": "done", "steps": 3, "parameters": 2, "flops": 4, "final_loss": 0.5}
+    write_json(folder / "manifest.json", {**told, "seconds": 1.0})
+    (folder / "history.csv").write_text("step,loss,images_per_second\n3,0.5,100.0\n")
+    save_file({"w": np.zeros(2, np.float32)}, folder / "weights.safetensors")
+    scores = {"status": "done", "images": 2, "metrics": {"error": {"value": 50.0, "unit": "%"}}}
+    write_json(folder / "test" / "metrics.json", {**scores, "seconds": 1.0, "digest": "d"})
+    np.savez(folder / "test" / "predictions.npz", predicted=np.zeros(2, np.uint8))
+    (folder / "test" / "overlap.csv").write_text("overlap,error\n0.5,1.0\n")
+
+
+def edited(path: Path, **changes: Any) -> None:
+    write_json(path, {**read_json(path), **changes})
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        ("weights", lambda run: save_file({"w": np.ones(2, np.float32)}, run / "weights.safetensors")),
+        ("manifest.json", lambda run: edited(run / "manifest.json", flops=5)),
+        ("history.csv", lambda run: (run / "history.csv").write_text("step,loss,images_per_second\n3,0.6,100.0\n")),
+        ("test/metrics.json", lambda run: edited(run / "test" / "metrics.json", images=3)),
+        (
+            "test/predictions.npz",
+            lambda run: np.savez(run / "test" / "predictions.npz", predicted=np.ones(2, np.uint8)),
+        ),
+        ("test/overlap.csv", lambda run: (run / "test" / "overlap.csv").write_text("overlap,error\n0.5,2.0\n")),
+        (None, lambda run: edited(run / "manifest.json", seconds=2.0)),
+        (None, lambda run: edited(run / "test" / "metrics.json", seconds=2.0, digest="e")),
+        (None, lambda run: (run / "history.csv").write_text("step,loss,images_per_second\n3,0.5,200.0\n")),
+    ],
+)
+def test_each_file_is_compared_but_for_times_and_digests(
+    file: str | None, edit: Callable[[Path], object], tmp_path: Path
+) -> None:
+    spec = importlib.util.spec_from_file_location("tool", REPOSITORY / "benchmarks" / "same_bits.py")
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    a_run(tmp_path)
+    before = tool.traces(tmp_path)
+    edit(tmp_path)
+    after = tool.traces(tmp_path)
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] != after[name]] == ([file] if file else [])
+
+
+def test_a_mistake_is_a_sentence_before_anything_is_trained(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text("{")
+    for words, sentence in (
+        (["no-such-commit"], "no-such-commit is no commit of this repository."),
+        (["HEAD", "--after", "HEAD~0", "--task", "three_digit"], "has no task three_digit; it has mnist,"),
+        (["HEAD", "--after", "HEAD~0", "--to", str(damaged)], "damaged.json cannot be read"),
+    ):
+        command = [sys.executable, "benchmarks/same_bits.py", *words]
+        said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        assert said.returncode == 1
+        assert sentence in said.stderr
+        assert "Traceback" not in said.stderr
 
 
 def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_path: Path, monkeypatch) -> None:
@@ -116,7 +211,7 @@ def test_the_stored_file_says_where_each_equality_was_shown() -> None:
         assert entry["steps"] > 0
         assert entry["runs"]
         for run in entry["runs"]:
-            assert {"weights", "history.csv"} <= run["bits"].keys()
+            assert {"weights", "manifest.json", "history.csv"} <= run["bits"].keys()
             assert any(name.endswith("predictions.npz") for name in run["bits"])
 
 

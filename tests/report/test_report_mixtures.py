@@ -107,7 +107,8 @@ def test_sources_that_were_shown_to_give_the_same_bits_are_no_mixture(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, between, after = "0" * 64, "1" * 64, "c" * 64
-    runs = [{"training": pair, "evaluation": ["-", "-"]} for pair in ([before, between], [between, after])]
+    row = {"task": "mnist", "variant": "cnn"}
+    runs = [{**row, "training": pair} for pair in ([before, between], [after, between])]
     toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": runs}]})
     monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
     change(folder, "cnn", 0, digests={"training_source": before})
