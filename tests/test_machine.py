@@ -1,0 +1,25 @@
+"""A manifest's processor tells two generations apart that a virtual machine calls by one name."""
+
+import platform
+
+from capsbench.provenance import processor
+
+
+def cpuinfo(folder, *lines):
+    path = folder / "cpuinfo"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_two_generations_of_one_name_differ(tmp_path):
+    zen3 = ["processor\t: 0", "cpu family\t: 25", "model\t\t: 1", "model name\t: AMD EPYC", "bogomips\t: 4890.81"]
+    zen5 = ["processor\t: 0", "cpu family\t: 26", "model\t\t: 2", "model name\t: AMD EPYC", "bogomips\t: 5399.99"]
+    assert processor(cpuinfo(tmp_path, *zen3, "", *zen3)) == "AMD EPYC (family 25, model 1)"
+    assert processor(cpuinfo(tmp_path, *zen5, "", *zen5)) == "AMD EPYC (family 26, model 2)"
+
+
+def test_without_a_family_it_is_the_name_and_without_a_file_what_python_knows(tmp_path):
+    assert processor(cpuinfo(tmp_path, "processor\t: 0", "model name\t: ARMv8 Processor")) == "ARMv8 Processor"
+    python_knows = platform.processor() or platform.machine()
+    assert processor(cpuinfo(tmp_path, "processor\t: 0", "CPU part\t: 0xd0c")) == python_knows  # as ARM's often are
+    assert processor(tmp_path / "none") == python_knows
