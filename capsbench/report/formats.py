@@ -55,6 +55,7 @@ LATEX_SPECIAL = {
     "…": r"\dots{}",
     "’": "'",
     "λ": r"$\lambda$",
+    "²": r"\textsuperscript{2}",
     "[": "{[}",  # at the head of a row these two are read as arguments of the line break before it
     "*": "{*}",
 }

@@ -38,7 +38,7 @@ class TableSpec:
     """What a task's table is about. A task without a spec gets a plain table of all its metrics."""
 
     task: str
-    title: str  # in SPECS, {badge} is what the plan calls its data
+    title: str  # in SPECS, {badge} is what the plan calls its data, and {last} in a label the epochs of its means
     conditions: tuple[str, ...]
     shown: str  # the condition of figures with one number a run, which every finished run has
     main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
@@ -86,10 +86,13 @@ SPECS = {
             ("56x28", "28x56"),
             "56x28",
             (
-                Metric("top2_accuracy", "top-2 accuracy", "%", better="greater"),
+                # each label says of which weights: else these two alone, a subset of both, could seem the larger
+                Metric("top2_accuracy", "top-2, {last}", "%", better="greater"),
                 Metric("final_top2_accuracy", "top-2, final weights", "%", better="greater"),
-                Metric("both_above_half_accuracy", "both right and above 0.5", "%", better="greater"),
-                Metric("final_exact_above_half_accuracy", "these two alone above 0.5", "%", better="greater"),
+                Metric("both_above_half_accuracy", "both > 0.5, {last}", "%", better="greater"),
+                Metric(
+                    "final_exact_above_half_accuracy", "these two alone > 0.5, final weights", "%", better="greater"
+                ),
             ),
         ),
     )
@@ -97,14 +100,25 @@ SPECS = {
 
 
 def spec_for(task: str, results: Results) -> TableSpec:
-    """The registered spec of a task with the data in its title, or a plain one with the first metrics its runs have."""
+    """The registered spec of a task with its words filled in, or a plain one with the first metrics its runs have."""
     if task in SPECS:
-        return replace(SPECS[task], title=SPECS[task].title.replace("{badge}", results.plan.dataset.badge))
+        spec, last = SPECS[task], last_epochs(results, task)
+        main = tuple(replace(metric, label=metric.label.replace("{last}", last)) for metric in spec.main)
+        return replace(spec, title=spec.title.replace("{badge}", results.plan.dataset.badge), main=main)
     frame = results.frame[results.frame["task"] == task]
     first = frame.drop_duplicates("metric").head(4)
     main = tuple(Metric(str(row.metric), str(row.metric), str(row.unit)) for row in first.itertuples())
     conditions = tuple(str(c) for c in frame["condition"].unique())
     return TableSpec(task, task, conditions, conditions[0] if conditions else "", main)
+
+
+def last_epochs(results: Results, task: str) -> str:
+    """`last 5 epochs`: those whose ends a mean of a task is over, by the manifests; no number where they give none."""
+    found = sorted({epochs for run in results.done(task) if (epochs := run.averaged_epochs)})
+    if found == [1]:
+        return "last epoch"
+    number = f"{found[0]} to {found[-1]} " if len(found) > 1 else f"{found[0]} " if found else ""
+    return f"last {number}epochs"
 
 
 @dataclass(frozen=True)

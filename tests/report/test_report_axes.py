@@ -53,8 +53,8 @@ def test_a_panel_for_each_axis_condition_and_the_gap(folder: Path) -> None:
         ("mnist", "passes of routing in training", "train-test gap, %"),
         ("mnist", "training digits a class", "error, %"),
         ("mnist", "training digits a class", "train-test gap, %"),
-        ("two_digit, 56x28", "passes of routing in training", "top-2 accuracy, %"),
-        ("two_digit, 28x56", "passes of routing in training", "top-2 accuracy, %"),
+        ("two_digit, 56x28", "passes of routing in training", "top-2, last epochs, %"),
+        ("two_digit, 28x56", "passes of routing in training", "top-2, last epochs, %"),
     ]
     digits = drawing.figure.axes[2]
     assert [label.get_text() for label in digits.get_xticklabels()] == ["10", "6,000"]

@@ -16,7 +16,6 @@ from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, draw_figure, draw_figures, figures
 from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
 from capsbench.report.figures.style import canvas, footnote, house_style, looks, looks_of
-from capsbench.report.published import load_published
 from capsbench.report.readers import read_arrays, read_series
 from capsbench.report.results import Results
 
@@ -65,16 +64,8 @@ def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> No
 def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
     toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})
-    for name in ("two_digit_accuracy", "two_digit_curves"):
+    for name in ("two_digit_top2", "two_digit_accuracy", "two_digit_curves"):
         assert draw(name, collect(folder)).caption.endswith(" Pairs are resized for one row.")
-
-
-def test_two_digits_say_of_which_weights_their_accuracies_are(folder: Path) -> None:
-    for path in (folder / "runs" / "two_digit").glob("*/*/manifest.json"):
-        toy.change_json(path, config={"task": {"last_epochs": 5}})
-    caption = draw("two_digit_accuracy", collect(folder)).caption
-    assert "means over the ends of the last 5 epochs; the others: of the final weights" in caption
-    assert "means over the ends of the last epochs" in " ".join(load_published().notes["two_digit"].split())
 
 
 def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:

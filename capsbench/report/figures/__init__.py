@@ -39,6 +39,7 @@ def figures() -> dict[str, Draw]:
         training_curves,
         two_digit_accuracy,
         two_digit_curves,
+        two_digit_top2,
     )
     from capsbench.report.figures.confusion import confusion_figure
     from capsbench.report.figures.decoded import reconstruction_figure
@@ -67,6 +68,7 @@ def figures() -> dict[str, Draw]:
         "multimnist_error": partial(interval_figure, task="multimnist", metric="error", title=multimnist_error),
         "multimnist_pictures": multimnist_pictures.draw,
         "multimnist_overlap": multimnist_overlap.draw,
+        "two_digit_top2": two_digit_top2.draw,
         "two_digit_accuracy": two_digit_accuracy.draw,
         "two_digit_curves": two_digit_curves.draw,
         "ladder": ladder.draw,

@@ -9,10 +9,18 @@ from capsbench.report.statistics.estimate import MOST_SEEDS
 from capsbench.report.wide import NOTHING
 
 if TYPE_CHECKING:
+    from capsbench.plan.claims import Claim
     from capsbench.report.verdicts.judged import Judgement
 
 SHARES = ("error", "accuracy")  # metrics that are a share of images, so from 0 to 100 %
 ENOUGH = 5  # seeds of the full plan; below, the sentence says so
+# how the source of a claim begins that nobody but this suite makes (config/claims.yaml)
+OURS = ("Positive control", "Question of the write-ups", "Question of this suite", "This suite", "Control:")
+
+
+def is_ours(claim: Claim) -> bool:
+    """Whether a claim is a question or a threshold of this suite's own, which nobody has published."""
+    return claim.source.startswith(OURS)
 
 
 def number(value: float) -> str:

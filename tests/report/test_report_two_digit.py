@@ -1,0 +1,111 @@
+"""The figures of two digits: of which weights a number is, and whose claim a mark shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import toy
+from judging import claim, judged, measure, results_of
+
+from capsbench.plan.claims import load_claims
+from capsbench.report.collect import collect
+from capsbench.report.figures import Drawing, NotDrawnError, figures
+from capsbench.report.figures.style import house_style
+from capsbench.report.results import Results
+from capsbench.report.tables import SPECS, last_epochs, spec_for
+from capsbench.report.verdicts.words import is_ours
+from capsbench.report.wide import wide_table
+
+CELLS = {"two_digit": ["two-digit-average-mlp", "two-digit-kmeans"]}
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    folder = results_of(tmp_path / "pairs", CELLS, seeds=3)
+    for path in folder.glob("runs/two_digit/*/*/manifest.json"):
+        toy.change_json(path, config={"task": {"last_epochs": 5}})
+    metrics = {metric.name: 50.0 for metric in SPECS["two_digit"].main}
+    for variant in CELLS["two_digit"]:
+        for seed in range(3):
+            for condition in ("56x28", "28x56"):
+                measure(folder, "two_digit", variant, seed, condition, **metrics)
+    return folder
+
+
+def draw(name: str, results: Results) -> Drawing:
+    with house_style():
+        return figures()[name](results)
+
+
+def test_every_heading_says_of_which_weights_it_is(pairs: Path) -> None:
+    """A share of these two alone can be above that of both only because the weights are others."""
+    results = collect(pairs)
+    headings = [column.label for column in wide_table(results, "two_digit").columns if column.kind == "value"]
+    assert headings == [
+        "top-2, last 5 epochs, %",
+        "top-2, final weights, %",
+        "both > 0.5, last 5 epochs, %",
+        "these two alone > 0.5, final weights, %",
+    ]
+    panels = [axes.get_xlabel().replace("\n", " ") for axes in draw("two_digit_accuracy", results).figure.axes]
+    assert panels == headings
+    assert "one digit above the other; 28x56: side by side" in " ".join(wide_table(results, "two_digit").caption)
+
+
+def test_the_epochs_of_a_mean_are_those_of_the_manifests(pairs: Path) -> None:
+    manifests = sorted(pairs.glob("runs/two_digit/*/*/manifest.json"))
+    assert last_epochs(collect(pairs), "two_digit") == "last 5 epochs"
+    for path in manifests[:3]:  # of one variant
+        toy.change_json(path, config={"task": {"last_epochs": 5}, "training": {"epochs": 2}})
+    assert last_epochs(collect(pairs), "two_digit") == "last 2 to 5 epochs"
+    for path in manifests:
+        toy.change_json(path, config={"task": {"last_epochs": 1}})
+    assert spec_for("two_digit", collect(pairs)).main[0].heading == "top-2, last epoch, %"
+    for path in manifests:
+        toy.change_json(path, config={})
+    assert last_epochs(collect(pairs), "two_digit") == "last epochs"
+
+
+def over(number: float, source: str, **more: object) -> dict[str, object]:
+    said = {"baseline": None, "expected": number, "direction": "greater", "test": "student", "source": source}
+    where = {"cell": "two_digit/two-digit-kmeans", "condition": "56x28", "metric": "top2_accuracy"}
+    return claim("direction", **said | where | more)
+
+
+@pytest.mark.parametrize("figure", ["two_digit_top2", "two_digit_accuracy"])
+def test_this_suite_s_own_threshold_does_not_read_as_what_others_claim(pairs: Path, figure: str) -> None:
+    for seed, value in enumerate((96.0, 97.0, 98.0)):
+        measure(pairs, "two_digit", "two-digit-kmeans", seed, "56x28", top2_accuracy=value)
+
+    def legend(*said: dict[str, object]) -> tuple[set[str], str]:
+        found, results = judged(pairs, *said)
+        results.judged = found
+        drawing = draw(figure, results)
+        words = {text.get_text() for text in drawing.figure.legends[0].get_texts()}
+        return {word for word in words if "more than" in word}, drawing.caption
+
+    theirs, own = over(90, "Su, January 2018"), over(80, "Positive control of the protocol", id="own")
+    assert legend(theirs)[0] == {"claimed: more than"}
+    assert legend(own)[0] == {"threshold: more than (ours)"}
+    words, caption = legend(theirs, own)
+    assert words == {"claimed: more than", "threshold: more than (ours)"}
+    assert "grey ones are this suite's own" in caption
+
+
+def test_of_the_claims_on_two_digits_the_control_s_threshold_is_ours() -> None:
+    single = {c.id: c for c in load_claims().claims if c.family.startswith("two-digit") and c.expected is not None}
+    assert [name for name, found in single.items() if is_ours(found)] == ["two-digit-control-works"]
+
+
+def test_the_large_figure_has_a_line_a_row_with_its_numbers(pairs: Path) -> None:
+    for seed, value in enumerate((96.0, 97.0, 98.0)):
+        measure(pairs, "two_digit", "two-digit-kmeans", seed, "56x28", top2_accuracy=value)
+    (axes,) = draw("two_digit_top2", collect(pairs)).figure.axes
+    assert len(axes.get_yticklabels()) == 2
+    assert "97.0 (94.5 to 99.5)" in [text.get_text() for text in axes.texts]
+    assert len(axes.texts) == 4  # two rows under two conditions
+    for path in pairs.glob("runs/two_digit/*/*/manifest.json"):
+        path.unlink()
+    with pytest.raises(NotDrawnError):
+        draw("two_digit_top2", collect(pairs))
