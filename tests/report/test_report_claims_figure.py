@@ -63,8 +63,14 @@ def _intervals(results: Results) -> list[str]:
     """As they are printed: of the value its 95 % interval, of the others the adjusted one."""
     assert results.judged is not None
     found = [j for j in results.judged.judgements if j.estimate is not None]
-    ends = [j.adjusted or (j.estimate.interval() if j.estimate else (0.0, 0.0)) for j in found]
-    return [f"{low:.3g} to {high:.3g}" for low, high in ends]
+    shown = []
+    for judgement in found:
+        assert judgement.estimate is not None  # chosen so
+        low, high = judgement.estimate.interval()
+        decimals = 2 if high - low < 1 else 1
+        low, high = judgement.adjusted or (low, high)
+        shown.append(f"{low:.{decimals}f} to {high:.{decimals}f}")
+    return shown
 
 
 def test_an_equality_that_does_not_hold_is_drawn_with_the_interval_that_says_so(tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_an_equality_that_does_not_hold_is_drawn_with_the_interval_that_says_so(
     with house_style():
         shown = [text.get_text() for text in figure.draw(results).figure.axes[0].texts]
     low, high = first.estimate.interval()
-    assert shown[0] == f"not reproduced, n=5\n{low:.3g} to {high:.3g}"
+    assert shown[0] == f"not reproduced, n=5\n{low:.2f} to {high:.2f}"
 
 
 def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:

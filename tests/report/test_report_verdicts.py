@@ -109,7 +109,7 @@ def test_a_constant_to_be_beaten(full: Path) -> None:
     assert judgement.estimate is not None and judgement.estimate.value == pytest.approx(-1, abs=0.3)  # noqa: PT018
     assert one(full, said | {"expected": 1.0}).verdict == "not reproduced"
     assert claimed(judgement) == "< 3"
-    assert ours(judgement).startswith(f"{judgement.estimate.value + 3:.3g} (")
+    assert ours(judgement).startswith(f"{judgement.estimate.value + 3:.2f} (")
     shown = {"ours": ours(judgement), "claimed": "< 3", "value": judgement.estimate.value + 3}
     assert judgement.as_json(collect(full), ())["shown"] == shown
     assert judgement.why.startswith("Ours less 3 is -0.")

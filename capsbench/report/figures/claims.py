@@ -16,7 +16,7 @@ from capsbench.report.results import Results
 from capsbench.report.statistics import Estimate
 from capsbench.report.tables import spec_for
 from capsbench.report.verdicts import Judged, Judgement
-from capsbench.report.verdicts.words import number, possible, unit_of
+from capsbench.report.verdicts.words import possible, span, unit_of
 
 PAPER = COLOURS[5]
 CLAIMED_SIDE = {"less": "<", "greater": ">"}
@@ -111,11 +111,12 @@ def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
             axes.plot(scale * centre, y, "D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=2)
         elif claim.direction is not None:
             axes.plot(0, y - 0.34, CLAIMED_SIDE[claim.direction], color=PAPER, mfc="white", mew=1, ms=4, zorder=2)
-        low, high = (scale * end for end in possible(judgement, *_deciding(judgement, estimate)))
+        ends = _deciding(judgement, estimate)
+        low, high = (scale * end for end in possible(judgement, *ends))
         marker, colour = LOOKS[judgement.verdict]
         axes.plot([low, high], [y, y], color=colour, lw=2, solid_capstyle="butt", zorder=3)
         axes.plot(scale * estimate.value, y, marker, color=colour, ms=6, mec="white", mew=0.8, zorder=4)
-        measured = f", n={judgement.n}\n{number(low)} to {number(high)}"
+        measured = f", n={judgement.n}\n{span(judgement, *ends)}"
         text = judgement.verdict + ("" if claim.metric == PARAMETERS else measured)
         axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
     labels = ["\n".join(textwrap.wrap(judgement.claim.sentence, 52)) for judgement in found]

@@ -25,7 +25,7 @@ from capsbench.report.statistics import (
 from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError
 from capsbench.report.verdicts.judged import Judged, Judgement
 from capsbench.report.verdicts.sides import Side, reductions, sides_of, why_not_run
-from capsbench.report.verdicts.words import few_seeds, needed, number, possible, span, unit_of
+from capsbench.report.verdicts.words import decimals_of, few_seeds, needed, number, span, unit_of
 
 ALPHA = 1 - CONFIDENCE
 SIGNS = {"less": -1, "greater": 1}
@@ -167,8 +167,7 @@ def _value(judgement: Judgement) -> None:
     low, high = estimate.interval()
     bounds = claim.expected - claim.delta, claim.expected + claim.delta
     said = f"the claimed {number(claim.expected)} ± {number(claim.delta)} {unit}"
-    shown = span(*possible(judgement, low, high), unit)
-    ours = f"Our 95 % interval, {shown}," if high > low else f"Ours, {number(low)} {unit},"
+    ours = f"Our 95 % interval, {span(judgement, low, high, unit)}," if high > low else f"Ours, {number(low)} {unit},"
     if bounds[0] <= low and high <= bounds[1]:
         judgement.verdict, judgement.why = "reproduced", f"{ours} lies inside {said}"
     elif high < bounds[0] or low > bounds[1]:
@@ -184,9 +183,10 @@ def _direction(judgement: Judgement) -> None:
     assert estimate is not None and judgement.adjusted is not None and judgement.p_holm is not None  # noqa: PT018
     unit = unit_of(judgement)
     sign = SIGNS[claim.direction or "less"]
-    interval = span(*possible(judgement, *judgement.adjusted), unit)
+    interval = span(judgement, *judgement.adjusted, unit)
+    value = number(estimate.value, decimals_of(judgement))
     what = "The difference" if claim.expected is None else f"Ours less {number(claim.expected)}"
-    ours = f"{what} is {number(estimate.value)} {unit}; its Holm-adjusted interval, {interval},"
+    ours = f"{what} is {value} {unit}; its Holm-adjusted interval, {interval},"
     if judgement.p_holm < ALPHA:
         right = sign * estimate.value > 0
         judgement.verdict = "reproduced" if right else "not reproduced"
@@ -203,17 +203,13 @@ def _no_difference(judgement: Judgement) -> None:
     unit = unit_of(judgement)
     low, high = estimate.interval()
     margin = f"the margin of ± {number(claim.delta)} {unit}"
-    ours = f"The difference is {number(estimate.value)} {unit}"
-    tested = (
-        f"the interval of both one-sided tests, Holm-adjusted, {span(*possible(judgement, *judgement.adjusted), unit)},"
-    )
+    ours = f"The difference is {number(estimate.value, decimals_of(judgement))} {unit}"
+    tested = f"the interval of both one-sided tests, Holm-adjusted, {span(judgement, *judgement.adjusted, unit)},"
     if judgement.p_holm < ALPHA:
         judgement.verdict, judgement.why = "reproduced", f"{ours}; {tested} lies inside {margin}"
     elif low > claim.delta or high < -claim.delta:
         judgement.verdict = "not reproduced"
-        judgement.why = (
-            f"{ours}; its 95 % interval, {span(*possible(judgement, low, high), unit)}, lies beyond {margin}"
-        )
+        judgement.why = f"{ours}; its 95 % interval, {span(judgement, low, high, unit)}, lies beyond {margin}"
     else:
         rooms = _rooms(estimate.value, claim.delta)
         level, tails = (judgement.level, 1) if len(rooms) == 2 else (ALPHA, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from capsbench.report.verdicts.judged import Judgement
 
 SHARES = ("error", "accuracy")  # metrics that are a share of images, so from 0 to 100 %
+MOST_DECIMALS = 8  # further digits tell nobody anything
 ENOUGH = 5  # seeds of the full plan; below, the sentence says so
 # how the source of a claim begins that nobody but this suite makes (config/claims.yaml)
 OURS = ("Positive control", "Question of the write-ups", "Question of this suite", "This suite", "Control:")
@@ -23,9 +25,43 @@ def is_ours(claim: Claim) -> bool:
     return claim.source.startswith(OURS)
 
 
-def number(value: float) -> str:
-    """Three significant digits; whole numbers from a thousand on."""
+def number(value: float, decimals: int | None = None) -> str:
+    """With so many decimals; where none are said three significant digits, and whole numbers from a thousand on."""
+    if decimals is not None:
+        text = f"{value:,.{decimals}f}"
+        return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def decimals_of(judgement: Judgement) -> int | None:
+    """The decimals of a claim's estimate and of both ends of its intervals; None where there is no interval.
+
+    Its 95 % interval gives them, two significant digits of its width, but one decimal at least. An end by which the
+    verdict is found gets as many as tell it from the claimed number: -0.04 must not read as 0.0.
+    """
+    if judgement.estimate is None:
+        return None
+    low, high = judgement.estimate.interval()
+    if not high > low:
+        return None
+    if max(abs(low), abs(high)) >= 1000:
+        return 0
+    decimals = max(1, 1 - math.floor(math.log10(high - low)))
+    while decimals < MOST_DECIMALS and not _tells(judgement, decimals):
+        decimals += 1
+    return decimals
+
+
+def _tells(judgement: Judgement, decimals: int) -> bool:
+    """Whether each end that decides is printed on the side of the claimed numbers on which it lies."""
+    claim, estimate = judgement.claim, judgement.estimate
+    assert estimate is not None  # asked where there is one
+    ends, bounds = [*(judgement.adjusted or ())], [0.0]
+    if claim.kind != "direction":
+        ends += estimate.interval()
+        bounds = [(claim.expected or 0.0) + sign * (claim.delta or 0.0) for sign in (-1, 1)]
+    pairs = [(end, round(end, decimals), bound) for end in ends for bound in bounds]
+    return all((end > bound, end < bound) == (shown > bound, shown < bound) for end, shown, bound in pairs)
 
 
 def unit_of(judgement: Judgement) -> str:
@@ -44,9 +80,11 @@ def possible(judgement: Judgement, low: float, high: float) -> tuple[float, floa
     return max(low, floor), min(high, 100.0 - constant)
 
 
-def span(low: float, high: float, unit: str) -> str:
-    """`-0.09 to -0.01 %`."""
-    return f"{number(low)} to {number(high)} {unit}".rstrip()
+def span(judgement: Judgement, low: float, high: float, unit: str = "") -> str:
+    """`-0.09 to -0.01 %`: an interval of the estimate as it is shown, cut and with the claim's decimals."""
+    decimals = decimals_of(judgement)
+    first, last = (number(end, decimals) for end in possible(judgement, low, high))
+    return f"{first} to {last} {unit}".rstrip()
 
 
 def few_seeds(n: int, planned: int) -> str:
@@ -72,9 +110,11 @@ def ours(judgement: Judgement) -> str:
     ends = possible(judgement, *judgement.estimate.interval())
     mean, low, high = (value + constant for value in (judgement.estimate.value, *ends))
     unit = unit_of(judgement) if len(judgement.sides) > 1 else judgement.sides[0].unit
-    if low == high:  # a count
-        return f"{number(mean)} {unit}".rstrip()
-    return f"{number(mean)} ({number(low)} to {number(high)}) {unit}".rstrip()
+    decimals = decimals_of(judgement)
+    said = number(mean, decimals)
+    if decimals is not None:  # None: a count
+        said += f" ({number(low, decimals)} to {number(high, decimals)})"
+    return f"{said} {unit}".rstrip()
 
 
 def shown_value(judgement: Judgement) -> float | None:
