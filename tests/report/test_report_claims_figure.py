@@ -54,6 +54,15 @@ def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Resu
         assert [text.partition("\n")[0] for text in shown] == ["reproduced, n=5", "reproduced, n=5", "undecided, n=5"]
         assert [text.partition("\n")[2] for text in shown] == _intervals(results)
         assert [patch.get_width() for patch in panels[0].patches] == [pytest.approx(1.0)]  # 2 +- 0.5
+        legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert legend == [
+        "reproduced",
+        "undecided",
+        "claimed",
+        "tolerance",
+        "claimed: less than",
+        "no difference, or the claimed bound",
+    ]
     assert "2 reproduced, 0 not reproduced, 1 undecided and 1 not run" in drawing.caption
     with pytest.raises(NotDrawnError, match="no claim could be judged"):
         figure.draw(collect(results.folder))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import textwrap
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from capsbench.errors import counted
-from capsbench.plan.claims import PARAMETERS
+from capsbench.plan.claims import PARAMETERS, Claim
 from capsbench.report.captions import budget_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy
@@ -20,6 +22,7 @@ from capsbench.report.verdicts.words import possible, span, unit_of
 
 PAPER = COLOURS[5]
 CLAIMED_SIDE = {"less": "<", "greater": ">"}
+DASHED = (0, (4, 3))
 LOOKS = {  # verdict -> marker and colour: told apart in grey by the marker
     "reproduced": ("o", COLOURS[0]),
     "not reproduced": ("X", COLOURS[2]),
@@ -44,8 +47,8 @@ def draw(results: Results) -> Drawing:
         above = family
     used = [verdict for verdict in LOOKS if any(j.verdict == verdict for found in families.values() for j in found)]
     handles = [Line2D([], [], color=LOOKS[v][1], marker=LOOKS[v][0], ms=6, lw=2, label=v) for v in used]
-    handles.append(Line2D([], [], color=PAPER, marker="D", ms=5, mfc="white", mew=1.4, lw=0, label="claimed"))
-    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
+    drawn = [judgement.claim for found in families.values() for judgement in found]
+    figure.legend(handles=[*handles, *_claimed_handles(drawn)], loc="outside upper left", ncols=4, fontsize=8.5)
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
         "Mark and bar: our value with its interval, printed at the right: the Holm-adjusted one for a claimed",
@@ -57,6 +60,26 @@ def draw(results: Results) -> Drawing:
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
     return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
+
+
+def _claimed_handles(drawn: list[Claim]) -> list[Artist]:
+    """What stands for the claims themselves, as far as it is drawn."""
+
+    def mark(marker: str, words: str, size: float) -> Artist:
+        return Line2D([], [], color=PAPER, marker=marker, ms=size, mfc="white", mew=1.2, lw=0, label=words)
+
+    handles: list[Artist] = []
+    if any(claim.kind == "value" or claim.delta is not None for claim in drawn):
+        handles.append(mark("D", "claimed", 5))
+    if any(claim.delta is not None for claim in drawn):
+        handles.append(Patch(facecolor=PALE, label="tolerance"))
+    for direction, words in (("greater", "claimed: more than"), ("less", "claimed: less than")):
+        if any(claim.direction == direction for claim in drawn):
+            handles.append(mark(CLAIMED_SIDE[direction], words, 4))
+    if any(claim.kind != "value" for claim in drawn):
+        words = "no difference, or the claimed bound"
+        handles.append(Line2D([], [], color=MUTED, lw=1, ls=DASHED, label=words))
+    return handles
 
 
 def _not_drawn(judged: Judged, families: dict[tuple[str, str], list[Judgement]]) -> str:
@@ -99,7 +122,7 @@ def _panel(axes: Axes, found: list[Judgement], words: str) -> None:
     """One family: a line a claim, from above."""
     axes.use_sticky_edges = False  # of bars: marks at the panel's edge would be cut
     if any(judgement.claim.kind != "value" for judgement in found):
-        axes.axvline(0, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
+        axes.axvline(0, color=MUTED, lw=1, ls=DASHED, zorder=1)
     for y, judgement in enumerate(found):
         claim, estimate = judgement.claim, judgement.estimate
         assert estimate is not None  # chosen so

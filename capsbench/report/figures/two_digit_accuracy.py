@@ -61,7 +61,7 @@ def draw(results: Results) -> Drawing:
         tidy(axes, "x")
     most = {v: max((row.summary.n for row in rows if row.cell.variant == v), default=0) for v in variants}
     names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
-    panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 30)) for name in names])
+    panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
     drawn = [mark for mark in marks if mark.metric in {metric.name for metric in metrics}]
     handles: list[Artist] = [

@@ -61,7 +61,7 @@ def draw(results: Results) -> Drawing:
     axes.set_xlabel(metric.heading)
     most = {v: max(row.summary.n for row in rows if row.cell.variant == v) for v in variants}
     names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
-    axes.set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 30)) for name in names])
+    axes.set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
     axes.set_ylim(len(variants) - 0.5, -0.5)
     tidy(axes, "x")
     handles = [
