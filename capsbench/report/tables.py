@@ -42,6 +42,7 @@ class TableSpec:
     conditions: tuple[str, ...]
     shown: str  # the condition of figures with one number a run, which every finished run has
     main: tuple[Metric, ...]  # in the order of the readable tables; the CSV has every metric
+    trained: str = ""  # what training curves call it, where the title is about the test
 
 
 def _drawn(name: str, label: str, better: Literal["greater"] | None = None) -> Metric:
@@ -58,6 +59,7 @@ SPECS = {
             ("test",),
             "test",
             (Metric("error", "error", "%", better="less"),),
+            "One digit",
         ),
         TableSpec(
             "affnist",
@@ -65,6 +67,7 @@ SPECS = {
             ("matched", "converged"),
             "converged",
             (Metric("accuracy", "accuracy", "%", better="greater"),),
+            "One digit, to be tested under affine transforms",
         ),
         TableSpec(
             "multimnist",
@@ -79,6 +82,7 @@ SPECS = {
                 _drawn("iou_true", "IoU", better="greater"),
                 _drawn("baseline_iou", "IoU, copy"),
             ),
+            "Two overlapping digits",
         ),
         TableSpec(
             "two_digit",

@@ -276,7 +276,7 @@ def test_formulas_and_underscores_in_names_are_words(tmp_path: Path) -> None:
     with house_style():
         drawing = figures()["training_curves"](results)
         drawing.figure.draw_without_rendering()
-        words = [text.get_text().strip() for text in drawing.figure.legends[0].get_texts()]
+        words = [text.get_text().strip() for text in drawing.figure.axes[0].get_legend().get_texts()]
     assert words == names
 
 
@@ -310,7 +310,7 @@ def test_failed_runs_are_not_drawn(folder: Path) -> None:
     for seed in (0, 1, 2):
         toy.fail(folder, "two_digit", "two-digit-kmeans", seed)
     figure = draw("two_digit_curves", collect(folder)).figure
-    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    words = [text.get_text().replace("\n", " ") for text in figure.axes[-1].get_legend().get_texts()]
     assert words == ["CNN, average pooling, MLP, n=3", "Capsules, uniform couplings, n=3"]
     shutil.rmtree(folder / "runs" / "two_digit")
     with pytest.raises(NotDrawnError):

@@ -11,7 +11,7 @@ from judging import claim, judged, measure, results_of
 from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, figures
-from capsbench.report.figures.style import house_style
+from capsbench.report.figures.style import groups, house_style
 from capsbench.report.results import Results
 from capsbench.report.tables import SPECS, last_epochs, spec_for
 from capsbench.report.verdicts.words import is_ours
@@ -109,3 +109,61 @@ def test_the_large_figure_has_a_line_a_row_with_its_numbers(pairs: Path) -> None
         path.unlink()
     with pytest.raises(NotDrawnError):
         draw("two_digit_top2", collect(pairs))
+
+
+# ---- curves ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Five CNNs and four capsules: more rows than there are colours."""
+    rows = [f"cnn-{k}" for k in range(5)] + [f"two-digit-kmeans-{k}" for k in range(4)]
+    folder = results_of(tmp_path / "many", {"two_digit": rows}, seeds=2, titles={})
+    for path in folder.glob("runs/two_digit/two-digit-kmeans-*/*/manifest.json"):
+        toy.change_json(path, config={"variant": {"model": "two-digit", "head": "capsules"}})
+    for path in folder.glob("runs/two_digit/cnn-*/*/manifest.json"):
+        toy.change_json(path, config={"variant": {"model": "two-digit", "head": "pool"}})
+    return folder
+
+
+@pytest.mark.parametrize(("figure", "columns"), [("two_digit_curves", 2), ("training_curves", 1)])
+def test_no_colour_stands_twice_in_a_panel_of_curves(many: Path, figure: str, columns: int) -> None:
+    panels = draw(figure, collect(many)).figure.axes
+    assert [len({line.get_color() for line in axes.lines}) for axes in panels] == [5] * columns + [4] * columns
+    legends = [legend for axes in panels if (legend := axes.get_legend()) is not None]
+    assert [len(legend.get_texts()) for legend in legends] == [5, 4]
+    titles = [axes.get_title(loc="left").removeprefix("Trained on single digits, tested on two: ") for axes in panels]
+    assert titles == ["CNNs"] * columns + ["capsules"] * columns
+
+
+def test_rows_are_split_no_further_than_colours_need(many: Path) -> None:
+    results = collect(many)
+    rows = results.plan.tasks["two_digit"]
+    assert groups(results, "two_digit", rows[:7]) == {"": rows[:7]}
+    found = groups(results, "two_digit", rows * 2)  # ten CNNs
+    assert {name: len(variants) for name, variants in found.items()} == {
+        "CNNs, 1 of 2": 5,
+        "CNNs, 2 of 2": 5,
+        "capsules, 1 of 2": 4,
+        "capsules, 2 of 2": 4,
+    }
+
+
+def test_epochs_before_the_last_are_counted_down_to_0(many: Path) -> None:
+    figure = draw("two_digit_curves", collect(many)).figure
+    with house_style():
+        figure.draw_without_rendering()
+    right = figure.axes[-1].get_xlim()[1]
+    shown = [text.get_text() for text in figure.axes[-1].get_xticklabels() if text.get_position()[0] <= right]
+    assert shown[-1] == "0"
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_training_curves_have_the_task_s_words_for_a_title(healthy: Path) -> None:
+    titles = [axes.get_title(loc="left") for axes in draw("training_curves", collect(healthy)).figure.axes]
+    assert titles == [
+        "One digit",
+        "One digit, to be tested under affine transforms",
+        "Two overlapping digits",
+        "Trained on single digits, tested on two",
+    ]

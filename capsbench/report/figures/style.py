@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -198,6 +199,38 @@ def label(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
+def groups(results: Results, task: str, variants: Sequence[str]) -> dict[str, list[str]]:
+    """A task's rows as the panels that show them apart: no more in one than there are colours.
+
+    One panel without a name where they are few enough; else the CNNs and the capsules, each in as many as they need.
+    """
+    if len(variants) <= len(COLOURS):
+        return {"": list(variants)}
+    capsules = [name for name in variants if any(run.has_capsules for run in results.done(task, name))]
+    found: dict[str, list[str]] = {}
+    for kind, names in (("CNNs", [name for name in variants if name not in capsules]), ("capsules", capsules)):
+        count = -(-len(names) // len(COLOURS))
+        size = -(-len(names) // max(count, 1))
+        for k in range(count):
+            found[kind if count == 1 else f"{kind}, {k + 1} of {count}"] = names[k * size : (k + 1) * size]
+    return found
+
+
+def _handles(found: Mapping[str, Look], variants: Sequence[str]) -> list[Line2D]:
+    """One line with its marker a variant, as it is drawn."""
+    return [
+        Line2D([], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker, ms=4.5) for v in variants
+    ]
+
+
+def key_beside(axes: Axes, found: Mapping[str, Look], names: Mapping[str, str]) -> None:
+    """The legend of one panel at its right: the variants of `names` by these names."""
+    labels = ["\n".join(textwrap.wrap(label(name), 31)) for name in names.values()]
+    axes.legend(
+        _handles(found, list(names)), labels, loc="upper left", bbox_to_anchor=(1.0, 1.03), fontsize=8, handlelength=3.2
+    )
+
+
 def key(
     figure: Figure,
     found: Mapping[str, Look],
@@ -205,9 +238,7 @@ def key(
     names: Mapping[str, str] | None = None,
 ) -> None:
     """The legend of the variants, by `names` if there are any, above the panels, with line and marker as drawn."""
-    handles = [
-        Line2D([], [], color=found[v].colour, linestyle=found[v].line, marker=found[v].marker, ms=4.5) for v in variants
-    ]
+    handles = _handles(found, variants)
     labels = [label((names or {}).get(v, v)) for v in variants]
     longest = max(map(len, labels), default=0)
     columns = max(1, min(len(variants), 4 if longest <= 18 else 3 if longest <= 36 else 2))
