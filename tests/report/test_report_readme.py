@@ -147,3 +147,20 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         ends = (found.low, found.high) if found.n > 1 else ()
         shown = [f"{value:.1f}" for value in (found.mean, *ends)]
         assert [word for word in words if word] == [*shown, str(found.n)], name
+
+
+def test_the_page_on_reproduction_has_the_figure_of_every_seed(results) -> None:
+    """Its table of stacked pairs: mean, and in brackets the seeds in their order, of four figures a row."""
+    metrics = ["top2_accuracy", "both_above_half_accuracy", "final_exact_above_half_accuracy", "single_error"]
+    frame = results.frame[(results.frame.task == "two_digit") & (results.frame.condition == "56x28")]
+    seeds = frame.sort_values("seed").groupby(["variant", "metric"]).value.apply(list)
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    table = page.split("## Two digits: what was tried")[0]
+    told = re.findall(r"^\| ([^|]+) \|" + r" ([\d.]+) \(([\d., ]+)\) \|" * 4 + "$", table, re.MULTILINE)
+    assert len(told) == frame.variant.nunique()
+    titles = {results.plan.title(variant): variant for variant in frame.variant.unique()}
+    for name, *words in told:
+        for metric, mean, each in zip(metrics, words[::2], words[1::2], strict=True):
+            values = seeds[titles[name], metric]
+            assert float(mean) == pytest.approx(sum(values) / len(values), abs=0.0501), (name, metric)
+            assert [float(word) for word in each.split(", ")] == pytest.approx(values, abs=0.0501), (name, metric)
