@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,3 +84,32 @@ def test_a_single_answer_that_is_not_the_metric_s_is_enough(full: Path) -> None:
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "not run"
     assert "remove its metrics.json and evaluate the run again" in judgement.why
+
+
+def test_a_cell_of_another_plan_is_said_to_be_there(full: Path) -> None:
+    said = {"cell": "mnist/capsnet-r1", "plan": ["ablation", "paper-authors"]}
+    assert one(full, claim("value", **said)).why == (
+        "mnist/capsnet-r1 is not in this plan (it is in config/ablation.yaml and config/paper-authors.yaml)."
+    )
+    both = claim("no_difference", **said | {"plan": "ablation"}, baseline="mnist/capsnet-r3")
+    assert one(full, both).why == (
+        "mnist/capsnet-r1 and mnist/capsnet-r3 are not in this plan (they are in config/ablation.yaml)."
+    )
+    toy.change_json(full / "plan.json", name="ablation")  # an older one, which has not that row
+    assert one(full, both).why == "mnist/capsnet-r1 and mnist/capsnet-r3 are not in this plan."
+
+
+def test_what_is_not_trained_yet_is_told_from_what_gave_no_number(full: Path) -> None:
+    for seed in range(5):
+        values_of = toy.run_folder(full, "mnist", "capsnet-r3-recon", seed) / "test" / "metrics.json"
+        toy.change_json(values_of, metrics={"correct": {"value": 1990.0, "unit": "images"}})
+    trained = one(full, claim("value"))
+    assert trained.why == "no run of mnist/capsnet-r3-recon has error yet (0 of 5)."
+    shutil.rmtree(full / "runs" / "mnist" / "capsnet-r3-recon")
+    idle = one(full, claim("value"))
+    assert idle.why == "not trained yet: mnist/capsnet-r3-recon (0 of 5 seeds)."
+    assert trained.reason == idle.reason == "no run has the number yet"
+    shutil.rmtree(full / "runs" / "mnist" / "cnn")
+    assert one(full, claim("direction")).why == (
+        "not trained yet: mnist/capsnet-r3-recon (0 of 5 seeds) and mnist/cnn (0 of 5 seeds)."
+    )

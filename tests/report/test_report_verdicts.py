@@ -221,7 +221,7 @@ def test_synthetic_affnist_judges_its_own_claims_alone(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(full: Path) -> None:
     judgement = one(full, claim("value", cell="mnist/capsnet-r1"))
-    assert judgement.why == "this plan has no cell mnist/capsnet-r1."
+    assert judgement.why == "mnist/capsnet-r1 is not in this plan."
     assert judgement.reason == "this plan has no such cell"
     for seed in range(5):
         toy.fail(full, "mnist", "cnn", seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 from capsbench.errors import counted
 from capsbench.plan.claims import PARAMETERS, Claim, Claims
+from capsbench.report.captions import listing
 from capsbench.report.results import Results
 from capsbench.report.statistics import (
     CONFIDENCE,
@@ -24,6 +25,7 @@ from capsbench.report.statistics import (
 )
 from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError
 from capsbench.report.verdicts.judged import Judged, Judgement
+from capsbench.report.verdicts.not_run import not_run_words, other_homes
 from capsbench.report.verdicts.sides import Side, reductions, sides_of, why_not_run
 from capsbench.report.verdicts.words import decimals_of, few_seeds, needed, number, span, unit_of
 
@@ -53,7 +55,7 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
     """The claim with its estimate and p; without them where it is not run or has too few seeds."""
     judgement = Judgement(claim, sides_of(results, claim))
     if (reason := why_not_run(results, claim, judgement.sides)) is not None:
-        judgement.reason, judgement.why = reason.kind, f"{reason.words}."
+        judgement.reason, judgement.why = reason.kind, f"{not_run_words(results, claim, judgement.sides, reason)}."
         return judgement
     sides = judgement.sides
     try:
@@ -251,11 +253,8 @@ def _wait_for_all_seeds(judgement: Judgement) -> None:
 def _caveats(results: Results, judgement: Judgement) -> str:
     """What must be said beside a verdict, and the full stop."""
     words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
-    homes = judgement.claim.plans
-    if homes and results.plan.name.removesuffix("-digits") not in homes:
-        words += (
-            f"; what counts is the verdict on the results of {' and '.join(f'config/{home}.yaml' for home in homes)}"
-        )
+    if homes := other_homes(results, judgement.claim):
+        words += f"; what counts is the verdict on the results of {listing(homes)}"
     failed = sum(side.failed for side in judgement.sides)
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 
