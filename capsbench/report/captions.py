@@ -121,7 +121,7 @@ def left_out_sentences(results: Results, task: str) -> list[str]:
     kinds: list[Kind] = [kind for kind in KINDS if kind not in (*IN_THE_MEANS, "missing")]
     counts = {kind: results.count(kind, task) for kind in kinds}
     words = listing(f"{count} {kind}" for kind, count in counts.items() if count)
-    sentences = [f"Left out of the means, named in the report: {words}."] if words else []
+    sentences = [f"Left out of the means, named on the page: {words}."] if words else []
     missing = results.count("missing", task)
     return sentences + ([f"Still missing: {counted(missing, 'result')} that the plan names."] if missing else [])
 
@@ -161,8 +161,10 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
     sentences.append(MEANS)
     sentences += left_out_sentences(results, task)
     if mixed := results.count("mixed", task):
-        words = counted(mixed, "mixture")
-        sentences.append(f"The means hold {words} of versions, devices or settings, named in the report.")
+        places = counted(mixed, "place")
+        sentences.append(
+            f"In {places} means are over runs of other machines, versions or settings; the page names them."
+        )
     if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):

@@ -40,10 +40,10 @@ class Section:
 SECTIONS = (
     Section("claims", "Claims"),
     Section("results", "Results"),
-    Section("more", "Beyond the tasks"),
+    Section("more", "Other tables"),
     Section("figures", "Figures"),
     Section("protocol", "Where this parts from the paper"),
-    Section("problems", "Left out"),
+    Section("problems", "Missing or left out"),
     Section("origins", "Where each number comes from"),
     Section("environment", "Environment"),
     Section("again", "Make it again"),

@@ -28,6 +28,7 @@ def test_latex_special_characters_are_escaped() -> None:
         r"a \& b \% c \_ d \# \$ \{ \} \textasciitilde{} \textasciicircum{} \textbackslash{}"
     )
     assert latex_text("1.5 ± 0.1 é") == r"1.5 $\pm$ 0.1 é"
+    assert latex_text("n²/(c + n²)") == r"n\textsuperscript{2}/(c + n\textsuperscript{2})"
     assert latex_text("漢") == "{[}U+6F22]"
     assert latex_text("a--b\n\nc") == "a-{}-b c"
     assert latex_text("a---b") == "a-{}-{}-b"  # else the last two are set as a dash

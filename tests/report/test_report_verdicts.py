@@ -280,13 +280,13 @@ def test_claims_json_says_it_all(full: Path, tmp_path: Path) -> None:
 
 def test_claims_edited_after_the_runs_are_marked(full: Path) -> None:
     first = judged(full, claim("value"))[0]
-    assert "10 runs of 10 trained without a record of the claims" in str(first.edited)
+    assert "10 of 10 runs have no record of the claims" in str(first.edited)
     for variant in CELLS["mnist"]:
         for seed in range(5):
             path = toy.run_folder(full, "mnist", variant, seed) / "manifest.json"
             digests = json.loads(path.read_text())["digests"] | {"claims": first.claims.digest}
             toy.change_json(path, digests=digests)
     assert judged(full, claim("value"))[0].edited is None
-    assert "10 runs of 10 trained before the claims were last edited" in str(
+    assert "10 of 10 runs were trained before the claims were last edited" in str(
         judged(full, claim("value", delta=0.6))[0].edited
     )

@@ -274,11 +274,11 @@ def _edited(results: Results, claims: Claims) -> str | None:
     other = sum(digest not in (None, claims.digest) for digest in digests)
     unsaid = digests.count(None)
     words = [
-        f"{counted(other, 'run')} of {len(digests)} trained before the claims were last edited" if other else "",
-        f"{counted(unsaid, 'run')} of {len(digests)} trained without a record of the claims" if unsaid else "",
+        f"{other} of {counted(len(digests), 'run')} were trained before the claims were last edited" if other else "",
+        f"{unsaid} of {counted(len(digests), 'run')} have no record of the claims" if unsaid else "",
     ]
     found = "; ".join(word for word in words if word)
     if not found:
         return None
-    now = f"the claims' digest is {claims.digest[:10]} now; what was edited, and what was known by then"
-    return f"{found[0].upper()}{found[1:]} ({now}: docs/reproduction.md)."
+    told = "docs/reproduction.md says what was edited, and what was known by then"
+    return f"{found}; {told} (the claims' digest is {claims.digest[:10]} now)."
