@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toy
+from jinja2 import Environment, FileSystemLoader
 from judging import CELLS, answer, claim, errors, judged, one, results_of
 
+from capsbench.report.claims_file import VERDICTS
+from capsbench.report.html import TEMPLATES
 from capsbench.report.verdicts.sides import why_not_run
 
 PARAMETERS = {"metric": "parameters", "condition": None, "expected": 120_000, "delta": 5_000}
@@ -113,3 +117,12 @@ def test_what_is_not_trained_yet_is_told_from_what_gave_no_number(full: Path) ->
     assert one(full, claim("direction")).why == (
         "not trained yet: mnist/capsnet-r3-recon (0 of 5 seeds) and mnist/cnn (0 of 5 seeds)."
     )
+
+
+def test_the_page_says_in_words_what_a_verdict_means_and_why_claims_are_not_judged(judged_page: Path) -> None:
+    page = judged_page.read_text(encoding="utf-8")
+    for meaning in VERDICTS.values():
+        assert f"<dd>{meaning}</dd>" in page
+    template = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True).get_template("reasons.html.j2")
+    kinds = inspect.getsource(inspect.getmodule(why_not_run) or why_not_run)
+    assert [kind for kind in vars(template.module)["words"] if kind not in kinds] == []
