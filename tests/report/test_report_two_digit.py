@@ -8,6 +8,7 @@ import pytest
 import toy
 from judging import claim, judged, measure, results_of
 
+from capsbench.plan import House, config_folder
 from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, figures
@@ -109,6 +110,18 @@ def test_the_large_figure_has_a_line_a_row_with_its_numbers(pairs: Path) -> None
         path.unlink()
     with pytest.raises(NotDrawnError):
         draw("two_digit_top2", collect(pairs))
+
+
+@pytest.mark.parametrize("plan", ["paper", "ablation", "ladder"])
+def test_the_name_of_every_row_of_capsules_has_its_squash(plan: str) -> None:
+    """Rows can be compared by name only where all of them say it, k-means too, which brings its own."""
+    cells = [cell for cell in House.load(config_folder() / f"{plan}.yaml").cells if cell.task == "two_digit"]
+    capsules = {cell.spec.title: cell.spec for cell in cells if getattr(cell.spec, "head", None) == "capsules"}
+    assert capsules
+    words = {"hinton": "squash 1", "half": "squash 0.5"}
+    assert [
+        title for title, spec in capsules.items() if words[str(vars(spec)["squash"])] not in title.split(", ")
+    ] == []
 
 
 # ---- curves ----------------------------------------------------------------------------------------------------------
