@@ -14,6 +14,7 @@ import toy
 from capsbench.pipeline import numbers_digest
 from capsbench.pipeline.state import drawn_from
 from capsbench.plan.claims import load_claims
+from capsbench.plan.done import is_done
 from capsbench.report.collect import collect
 from capsbench.report.contract import ResultsError
 from capsbench.report.extras import extra_tables
@@ -51,6 +52,16 @@ def test_a_failed_run_is_counted_and_its_old_metrics_are_not(folder: Path) -> No
     assert results.problems[0].reason == "not finite at step 40"
     assert results.failed == 1
     assert values(results, "cnn") == [0, 2]
+
+
+def test_a_failed_run_of_these_tests_is_one_that_training_would_leave(folder: Path) -> None:
+    """It has weights: a manifest without them is not whole, and its run would be trained again."""
+    run = toy.run_folder(folder, "mnist", "cnn", 1)
+    scored = json.loads((run / "test" / "metrics.json").read_text())
+    toy.fail(folder, "mnist", "cnn", 1)
+    stored = json.loads((run / "manifest.json").read_text())
+    assert is_done(run, {"run": stored["digest"], **stored["digests"]}) == stored
+    assert stored["weights"] != scored["weights"]
 
 
 def test_a_run_that_was_not_matched_is_counted_under_its_condition_only(folder: Path) -> None:

@@ -113,9 +113,10 @@ def change_json(path: Path, **changes: Any) -> None:
 
 
 def fail(folder: Path, task: str, variant: str, seed: int, reason: str = "the loss was not finite at step 40") -> None:
-    """The run as training leaves it when its loss is not finite."""
+    """The run as training leaves it when its loss is not finite: it has weights, but others than a run that is done."""
     path = run_folder(folder, task, variant, seed) / "manifest.json"
-    change_json(path, status="failed", reason=reason, final_loss=None, weights=None)
+    run = {"task": task, "variant": variant, "seed": seed}
+    change_json(path, status="failed", reason=reason, final_loss=None, weights=weights(run | {"reason": reason}))
 
 
 def unmatch(folder: Path, variant: str, seed: int) -> None:
