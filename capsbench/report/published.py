@@ -63,10 +63,6 @@ class Published(BaseModel):
         explained = ("multimnist",)  # whose note says what the columns are; the others' hold figures of MNIST
         return Published(values=[], notes={task: note for task, note in self.notes.items() if task in explained})
 
-    def of(self, task: str) -> list[PublishedValue]:
-        """The figures published for a task."""
-        return [value for value in self.values if value.task == task]
-
 
 @cache
 def load_published() -> Published:
