@@ -12,10 +12,10 @@ from capsbench.cli.opening import open_plan
 from capsbench.errors import DataError, counted
 from capsbench.locks import writable
 from capsbench.report.collect import NO_MANIFEST, collect
-from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
 from capsbench.report.results import DAMAGED, Problem, Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
+from capsbench.report.two_folders import Change, compare
 from capsbench.report.wide import decimals, with_interval
 
 

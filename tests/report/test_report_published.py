@@ -9,7 +9,7 @@ import pytest
 from capsbench.plan import load_variants
 from capsbench.plan.claims import load_claims
 from capsbench.report.contract import ResultsError
-from capsbench.report.published import Cell, Published, read_published
+from capsbench.report.published import Published, TableCell, read_published
 from capsbench.report.tables import SPECS
 
 
@@ -47,7 +47,7 @@ def test_others_figures_of_affnist_are_given_to_those_who_report_them(published:
 
 
 def test_a_cell_without_a_figure_has_none(published: Published) -> None:
-    assert published.get(Cell("affnist", "capsnet-r3-recon", "converged", "accuracy")) is None
+    assert published.get(TableCell("affnist", "capsnet-r3-recon", "converged", "accuracy")) is None
 
 
 ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39, sd: null, source: a}"

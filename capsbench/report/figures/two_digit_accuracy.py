@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from capsbench.errors import counted
-from capsbench.report.captions import conditions_in_words, span
+from capsbench.report.captions import conditions_in_words, range_of
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.results import Results
@@ -109,7 +109,7 @@ def _claimed(
 
 def _weights_in_words(results: Results) -> str:
     """Of which weights each panel is, with the number of epochs that the runs' manifests give."""
-    last = span(run.averaged_epochs for run in results.done(TASK))
+    last = range_of(run.averaged_epochs for run in results.done(TASK))
     ends = f"the ends of the last {last} epochs" if last else "the ends of the last epochs"
     return (
         f"Top-2 accuracy, and both right and above 0.5: means over {ends}; the others: of the final weights. "

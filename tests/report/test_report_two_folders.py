@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.app import app
 from capsbench.report.collect import collect
-from capsbench.report.compare import Change, compare
+from capsbench.report.two_folders import Change, compare
 
 
 @pytest.fixture

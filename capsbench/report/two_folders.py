@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TwoFolders:
     """All of it. `differences` are (where, in A, in B)."""
 
     changes: list[Change]
@@ -46,7 +46,7 @@ class Comparison:
     other_weights: int  # runs of both with other weights: whether they were scored alike their digests do not say
 
 
-def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
+def compare(a: Results, b: Results, every_metric: bool = False) -> TwoFolders:
     """Hold B against A, cell by cell: the metrics of the readable tables, or every metric.
 
     Beyond noise is a Welch test over seeds with p under 0.05 after Holm over all that was tested. Identical are the
@@ -61,7 +61,7 @@ def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
         changes[k] = replace(changes[k], p_holm=p_holm, found=found)
     both = [key for key, run in a.runs.items() if key in b.runs and (run.metrics or run.apart)]
     other_weights = sum(not _same_weights(a.runs[key], b.runs[key]) for key in both)
-    return Comparison(changes, _plan_differences(a, b) + _run_differences(a, b), other_weights)
+    return TwoFolders(changes, _plan_differences(a, b) + _run_differences(a, b), other_weights)
 
 
 Key = tuple[str, str, str, str]
