@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from capsbench.errors import counted
 from capsbench.report.mixtures import flat
 from capsbench.report.results import Results, Run
 from capsbench.report.statistics import Summary, difference, holm, summarise
@@ -135,11 +136,15 @@ def _run_differences(a: Results, b: Results) -> list[tuple[str, str, str]]:
         found += _evaluation_differences("/".join(cell), cells[0][cell], cells[1][cell])
     if not (a.runs and b.runs):
         return found
-    sides = [[_surroundings(run) for run in side.runs.values()] for side in (a, b)]
-    for name in dict.fromkeys(name for side in sides for run in side for name in run):
-        words = [_joined(sorted({run.get(name, "none") for run in side})) for side in sides]
+    sides = [{key: _surroundings(run) for key, run in side.runs.items()} for side in (a, b)]
+    both = [key for key in sides[0] if key in sides[1]]
+    for name in dict.fromkeys(name for side in sides for run in side.values() for name in run):
+        words = [_joined(sorted({run.get(name, "none") for run in side.values()})) for side in sides]
+        swapped = sum(sides[0][key].get(name, "none") != sides[1][key].get(name, "none") for key in both)
         if words[0] != words[1]:
             found.append((name, words[0], words[1]))
+        elif swapped:
+            found.append((name, words[0], f"{words[1]}, but another one for {counted(swapped, 'run')}"))
     return found
 
 
@@ -177,7 +182,8 @@ def _evaluation_differences(cell: str, a: dict[int, Run], b: dict[int, Run]) -> 
 
 def _same_weights(a: Run, b: Run) -> bool:
     """Whether evaluation digests can be held against each other: they cover the run's digest and its weights too."""
-    return (a.manifest.digest, a.manifest.weights) == (b.manifest.digest, b.manifest.weights)
+    first, second = a.manifest, b.manifest
+    return first.weights is not None and (first.digest, first.weights) == (second.digest, second.weights)
 
 
 def _is_other(a: dict[int, str], b: dict[int, str]) -> bool:

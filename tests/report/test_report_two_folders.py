@@ -139,6 +139,12 @@ def test_the_source_of_every_seed_is_compared(folder: Path, other: Path) -> None
     assert told_apart(folder, other) == {}  # a seed fewer is no other source
 
 
+def test_machines_that_are_swapped_between_runs_are_told(folder: Path, other: Path) -> None:
+    edit_manifest(folder, 0, "device", "cuda:0", of="resolved")
+    edit_manifest(other, 1, "device", "cuda:0", of="resolved")
+    assert told_apart(folder, other) == {"device": ["cpu, cuda:0", "cpu, cuda:0, but another one for 2 runs"]}
+
+
 def test_the_test_set_looked_at_is_compared(folder: Path, other: Path) -> None:
     edit_manifest(other, 1, "test_set", "e" * 64)
     assert list(told_apart(folder, other)) == ["mnist/cnn: test set"]
@@ -149,9 +155,13 @@ def test_evaluations_of_the_same_weights_are_compared(folder: Path, other: Path)
     toy.change_json(metrics, digest="f" * 64)
     words = f"{'e' * 12} (seeds 0, 2), {'f' * 12} (seed 1)"
     assert told_apart(folder, other) == {"mnist/cnn: evaluation of test": ["e" * 12, words]}
-    toy.change_json(toy.run_folder(other, "mnist", "cnn", 1) / "manifest.json", weights="9" * 64)
+    manifests = [toy.run_folder(side, "mnist", "cnn", 1) / "manifest.json" for side in (folder, other)]
+    for manifest in manifests:
+        toy.change_json(manifest, weights=None)
+    assert told_apart(folder, other) == {}  # the digest covers the weights, which may be others here
+    toy.change_json(manifests[1], weights="9" * 64)
     toy.change_json(metrics, weights="9" * 64)
-    assert told_apart(folder, other) == {}  # the digest covers the weights: it says nothing of the source now
+    assert told_apart(folder, other) == {}  # and are others here
     said = CliRunner().invoke(app, ["compare", str(folder), str(other)])
     assert "same data, budget, config, training source, versions" in " ".join(said.output.split())
     assert "cannot be said of 1 run, whose weights differ" in " ".join(said.output.split())
