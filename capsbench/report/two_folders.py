@@ -204,7 +204,8 @@ def _by_seed(values: dict[int, str]) -> str:
 def _surroundings(run: Run) -> dict[str, str]:
     """What a run was made with and on, beside its config."""
     manifest = run.manifest
-    git = f"{(manifest.git.commit or 'none')[:10]}{', changed' if manifest.git.dirty else ''}"
+    changed = {True: " (changed)", False: "", None: " (perhaps changed)"}[manifest.git.dirty]
+    git = f"{manifest.git.commit[:10]}{changed}" if manifest.git.commit else "none"
     resolved = {name: manifest.resolved.get(name) for name in ("device", "threads", "precision", "routing")}
     found = {**resolved, **manifest.machine, "commit": git, **manifest.versions}
     return {name: str(value) for name, value in found.items()}

@@ -145,6 +145,11 @@ def test_machines_that_are_swapped_between_runs_are_told(folder: Path, other: Pa
     assert told_apart(folder, other) == {"device": ["cpu, cuda:0", "cpu, cuda:0, but another one for 2 runs"]}
 
 
+def test_a_commit_whose_files_may_have_been_changed_is_not_the_commit(folder: Path, other: Path) -> None:
+    edit_manifest(other, 1, "dirty", None, of="git")
+    assert told_apart(folder, other) == {"commit": ["0123456789", "0123456789, 0123456789 (perhaps changed)"]}
+
+
 def test_the_test_set_looked_at_is_compared(folder: Path, other: Path) -> None:
     edit_manifest(other, 1, "test_set", "e" * 64)
     assert list(told_apart(folder, other)) == ["mnist/cnn: test set"]
