@@ -4,9 +4,9 @@
 
 It trains every row of the task with the source of two commits, BEFORE and the one checked out, in float32 and for a
 few steps, evaluates it, and compares weights, losses, curves, predictions, metrics and what the manifest says of the
-model. What is the same to the last bit goes into config/same-bits.json, by which finished runs of these rows by the
-other source stay finished; where anything differs, nothing is written and the exit code is 1. Both commits are taken
-from git into folders of their own.
+model. What is the same to the last bit goes into config/same-bits.json, by which finished runs by the other source stay
+finished where they train the same model with the same batch and size of image; where anything differs, nothing is
+written and the exit code is 1. Both commits are taken from git into folders of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from capsbench.files import read_json, write_json
-from capsbench.plan.same_bits import same_bits_file
+from capsbench.plan.same_bits import same_bits_file, what_trains
 from capsbench.provenance import machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -74,11 +74,12 @@ def main() -> int:
             sys.exit(f"Only one of the commits has {', '.join(unlike)}; name rows that both have with --variant.")
         runs, different = [], []
         for variant in after:
-            first, second = (made_by(tree, plan, variant, given) for tree in trees)
+            (_, first), (what, second) = (made_by(tree, plan, variant, given) for tree in trees)
             files = sorted(file for file in first.keys() | second.keys() if first.get(file) != second.get(file))
             different += [f"{variant}: {', '.join(files)}"] if files else []
             sources = [before[variant], after[variant]]
-            runs.append({"task": given.task, "variant": variant, "training": sources, "bits": second})
+            row = {"task": given.task, "variant": variant, "what_trains": what}
+            runs.append({**row, "training": sources, "bits": second})
     if different:
         sys.exit("Not the same bits:\n  " + "\n  ".join(different))
     about = {"steps": given.steps, "precision": "float32", "device": "cpu", "threads": given.threads}
@@ -91,15 +92,19 @@ def main() -> int:
     return 0
 
 
-def made_by(tree: Path, plan: Path, variant: str, given: argparse.Namespace) -> dict[str, str]:
-    """Digests of all that a commit makes of one row. Ends this process for a row that trains in another precision."""
+def made_by(tree: Path, plan: Path, variant: str, given: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    """What trained (its digest) and digests of all that a commit makes of one row.
+
+    Ends this process for a row that trains in another precision.
+    """
     print(f"{tree.name}: {variant}", flush=True)
     words = ("--variant", variant, "--device", "cpu", "--threads", str(given.threads), "--evaluate")
     python(tree, "-m", "capsbench", "train", str(plan), *words)
     run = results_of(tree) / "same-bits" / "runs" / given.task / variant / "seed-0"
-    if (precision := read_json(run / "manifest.json")["resolved"]["precision"]) != "float32":
+    manifest = read_json(run / "manifest.json")
+    if (precision := manifest["resolved"]["precision"]) != "float32":
         sys.exit(f"{variant} trains in {precision}; name the rows that train in float32 with --variant.")
-    return traces(run)
+    return what_trains(given.task, manifest["config"]), traces(run)
 
 
 @contextlib.contextmanager

@@ -188,7 +188,7 @@ def versions() -> dict[str, str]:
 
 
 def _ask(*command: str, folder: Path | None = None) -> str | None:
-    """The first lines a program prints, or None if it is not there, says no, or says nothing for 20 s."""
+    """What a program prints, or None if it is not there, says no, or takes over 20 s."""
     if shutil.which(command[0]) is None:
         return None
     try:
@@ -223,7 +223,7 @@ def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the clone (or packed commit) that capsbench runs from; both null outside one.
 
     Results that are in the repository do not count: a report drawn anew changes them, and no number. A file of the
-    package that git does not know does.
+    package that git does not know does. Where git does not answer, as on a disk that hangs, dirty is null.
     """
     commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
     tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
@@ -232,7 +232,8 @@ def git_state() -> dict[str, Any]:
     ask = ("git", "status", "--porcelain")
     changed = _ask(*ask, "--untracked-files=no", "--", *SOURCE, folder=PACKAGE)
     unknown = _ask(*ask, "--untracked-files=all", "--", ".", folder=PACKAGE)
-    return {"commit": commit, "dirty": bool(changed or unknown)}
+    known = changed is not None and unknown is not None
+    return {"commit": commit, "dirty": bool(changed or unknown) if known else None}
 
 
 def cores() -> int:

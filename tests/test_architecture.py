@@ -41,6 +41,13 @@ def test_a_stage_imports_only_what_stands_above_it(stage: str) -> None:
         assert imports(path) <= MAY_IMPORT[stage], path
 
 
+def test_the_pipeline_knows_of_evaluation_what_is_done_and_no_more() -> None:
+    lines = [line for path in (PACKAGE / "pipeline").rglob("*.py") for line in path.read_text().splitlines()]
+    named = [line for line in lines if re.match(r"\s*(from|import) capsbench\.evaluation", line)]
+    assert named
+    assert all(line.strip().startswith("from capsbench.evaluation.done import ") for line in named)
+
+
 def test_every_part_of_the_package_is_a_stage() -> None:
     parts = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p.is_dir() and any(p.glob("*.py")))}
     assert parts - {"__init__", "__main__"} == set(MAY_IMPORT)

@@ -45,3 +45,16 @@ def test_outside_a_repository_neither_is_known(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert provenance.git_state.__wrapped__() == {"commit": None, "dirty": None}
+
+
+def test_a_git_that_does_not_answer_in_time_is_not_a_clean_one(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(command, **words):
+        if "status" in command:
+            raise subprocess.TimeoutExpired(command, 20)
+        return run(command, **words)
+
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", hangs)
+    state = provenance.git_state.__wrapped__()
+    assert state["commit"] is not None
+    assert state["dirty"] is None

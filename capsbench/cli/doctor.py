@@ -41,7 +41,8 @@ def examine(console: Console) -> int:
         problems.append(f"CAPSBENCH_DEVICE says {said}, and the devices here are {', '.join(['cpu', *there])}.")
     console.print(f"{'trains on':16} {said or ('cuda' if usable else 'cpu')}{' (CAPSBENCH_DEVICE)' if said else ''}")
     git = git_state()
-    console.print(f"{'commit':16} {git['commit'] or 'not a clone'}{' (changed since)' if git['dirty'] else ''}")
+    since = {True: " (changed since)", False: "", None: " (git does not say whether files differ from it)"}
+    console.print(f"{'commit':16} {git['commit'] + since[git['dirty']] if git['commit'] else 'not a clone'}")
     problems += _examine_data(console) + _examine_disk(console)
     for problem in problems:
         console.print(f"wrong: {problem}", style="bold red")

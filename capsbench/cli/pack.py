@@ -73,7 +73,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     if is_packed() and not (REPOSITORY / ".git").exists():
         raise CapsbenchError("This was unpacked from an archive; pack from a clone, whose commit the archive names.")
     state = git_state()
-    if state["commit"] is None or state["dirty"]:
+    if state["commit"] is None or state["dirty"] is not False:
         raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'capsbench.tar.gz'}.")

@@ -3,7 +3,8 @@
 The digest of a run's source changes with any of its code, also with what makes another precision or another device
 faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
 was equal is written down in config/same-bits.json. It is shown row by row, on a CPU and in float32, and nothing else is
-believed: of another row, of a run in bf16 or on a GPU the digest alone decides.
+believed: of another model, batch or size of image, for which code may go another way, in bf16 or on a GPU the digest
+alone decides.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Any
 from capsbench.errors import PlanError
 from capsbench.files import read_json
 from capsbench.plan.load import config_folder
-
-Row = tuple[str, str]  # task, folder name of the variant
+from capsbench.provenance import digest_of
 
 
 def same_bits_file() -> Path:
@@ -25,18 +25,29 @@ def same_bits_file() -> Path:
     return config_folder() / "same-bits.json"
 
 
+def what_trains(task: str, config: Mapping[str, Any]) -> str:
+    """Digest of what decides which code trains a run of this `config`: task, model, batch, size of images, data set.
+
+    How long it trains, with which rate and from which seed are left out: that was compared for a few steps of one seed.
+    """
+    of_task, of_training = config.get("task") or {}, config.get("training") or {}
+    return digest_of(
+        [task, config.get("variant"), of_task.get("image"), of_training.get("batch"), config.get("dataset")]
+    )
+
+
 def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
     """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
     A run that is not float32 on a CPU has no others. Raises PlanError: the file is damaged.
     """
-    resolved, run = manifest.get("resolved"), manifest.get("run")
+    resolved, run, config = (manifest.get(key) for key in ("resolved", "run", "config"))
     found, waiting = {digest}, [digest]
-    if not (isinstance(resolved, dict) and isinstance(run, dict)):
+    if not (isinstance(resolved, dict) and isinstance(run, dict) and isinstance(config, dict)):
         return found
     if (resolved.get("device"), resolved.get("precision")) != ("cpu", "float32"):
         return found
-    pairs = _shown(same_bits_file()).get((str(run.get("task")), str(run.get("variant"))), {})
+    pairs = _shown(same_bits_file()).get(what_trains(str(run.get("task")), config), {})
     while waiting:
         new = pairs.get(waiting.pop(), set()) - found
         found |= new
@@ -45,14 +56,14 @@ def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
 
 
 @functools.cache
-def _shown(path: Path) -> dict[Row, dict[str, set[str]]]:
-    """For each row the sources that one source was compared with and found equal to. Raises PlanError."""
-    shown: dict[Row, dict[str, set[str]]] = {}
+def _shown(path: Path) -> dict[str, dict[str, set[str]]]:
+    """By `what_trains`: the sources that one source was compared with and found equal to. Raises PlanError."""
+    shown: dict[str, dict[str, set[str]]] = {}
     try:
         for change in read_json(path)["changes"]:
             for run in change["runs"]:
                 before, after = run["training"]
-                pairs = shown.setdefault((run["task"], run["variant"]), {})
+                pairs = shown.setdefault(run["what_trains"], {})
                 pairs.setdefault(before, set()).add(after)
                 pairs.setdefault(after, set()).add(before)
     except FileNotFoundError:

@@ -178,10 +178,10 @@ def _embedded(png: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
 
 
-def _commits(results: Results) -> list[tuple[str, bool]]:
-    """The commits that made the runs, and whether files differed from them."""
-    found = {(run.manifest.git.commit, bool(run.manifest.git.dirty)) for run in results.runs.values()}
-    return sorted((commit, dirty) for commit, dirty in found if commit)
+def _commits(results: Results) -> list[tuple[str, bool | None]]:
+    """The commits that made the runs, and whether files differed from them (None: not said)."""
+    found = {(run.manifest.git.commit, run.manifest.git.dirty) for run in results.runs.values()}
+    return sorted(((commit, dirty) for commit, dirty in found if commit), key=str)
 
 
 def _commands(results: Results) -> list[str]:

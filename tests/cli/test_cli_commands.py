@@ -19,7 +19,7 @@ from capsbench.locks import sole
 from capsbench.provenance import machine
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
-ROWS = re.findall(r"^\| (`capsbench .*?) \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+ROWS = re.findall(r"^\| (`capsbench .*?) \| (.*) \|$", (REPOSITORY / "docs" / "commands.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_help_of_a_command_says_what_it_does(command: str) -> None:
             assert option in said
 
 
-def test_readme_s_table_has_every_command_and_only_options_that_there_are() -> None:
+def test_the_table_of_commands_has_every_one_and_only_options_that_there_are() -> None:
     named = []
     for first, what in ROWS:
         commands = [words.removeprefix("capsbench ").split()[0] for words in re.findall(r"`([^`]+)`", first)]

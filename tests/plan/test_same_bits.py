@@ -27,14 +27,19 @@ from capsbench.provenance import digest_of
 from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = {
+    "variant": {"model": "cnn", "channels": [256]}, "task": {"image": [28, 28], "last_epochs": 5}, "dataset": "mnist",
+    "training": {"batch": 128, "rate": 0.001}, "steps": 100,
+}  # fmt: skip
 ON_A_CPU = {
     "resolved": {"device": "cpu", "precision": "float32"},
     "run": {"task": "mnist", "variant": "cnn", "seed": 0},
+    "config": CONFIG,
 }
 
 
-def change(*training: str, task: str = "mnist", variant: str = "cnn") -> dict[str, Any]:
-    return {"runs": [{"task": task, "variant": variant, "training": training}]}
+def change(*training: str, task: str = "mnist", config: dict[str, Any] = CONFIG) -> dict[str, Any]:
+    return {"runs": [{"task": task, "what_trains": shown.what_trains(task, config), "training": training}]}
 
 
 @pytest.fixture
@@ -58,10 +63,28 @@ def test_sources_are_followed_from_change_to_change(written) -> None:
     assert shown.same_sources("new", ON_A_CPU) == {"new"}
 
 
-def test_what_was_shown_of_one_row_says_nothing_of_another_by_the_same_source(written) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"config": {**CONFIG, "variant": {"model": "cnn", "channels": [16]}}},  # a narrower one of the same name
+        {"config": {**CONFIG, "training": {"batch": 32, "rate": 0.001}}},
+        {"config": {**CONFIG, "task": {"image": [40, 40]}}},
+        {"config": {**CONFIG, "dataset": "kmnist"}},
+        {"config": None},
+        {"run": {"task": "affnist", "variant": "cnn"}},
+        {"run": None},
+    ],
+)
+def test_what_was_shown_of_one_row_says_nothing_of_another_by_the_same_source(written, other: dict[str, Any]) -> None:
     written(change("a", "b"))
-    for other in ({"task": "mnist", "variant": "capsnet"}, {"task": "affnist", "variant": "cnn"}, {}, None):
-        assert shown.same_sources("b", {**ON_A_CPU, "run": other}) == {"b"}
+    assert shown.same_sources("b", {**ON_A_CPU, **other}) == {"b"}
+
+
+def test_it_holds_for_another_length_rate_and_seed(written) -> None:
+    written(change("a", "b"))
+    longer = {**CONFIG, "training": {"batch": 128, "rate": 0.1}, "steps": 9375, "task": {"image": [28, 28]}}
+    run = {"task": "mnist", "variant": "another-name", "seed": 3}
+    assert shown.same_sources("b", {**ON_A_CPU, "config": longer, "run": run}) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +121,7 @@ def stored(folder: Path, house: House, **changes: Any) -> dict[str, Any]:
     manifest = {
         "digest": digest_of({key: digests[key] for key in DECIDE if key in digests}), "digests": digests, **ON_A_CPU,
         "schema": 1, "status": "done", "weights": "w", "dataset": {"name": "mnist", "badge": "MNIST"},
-        "run": {"task": cell.task, "variant": cell.variant, "seed": 0},
+        "run": {"task": cell.task, "variant": cell.variant, "seed": 0}, "config": cell.config(),
     }  # fmt: skip
     write_json(folder / "manifest.json", manifest | changes)
     return manifest | changes
@@ -108,7 +131,7 @@ def test_a_run_by_another_source_counts(written, house: House, tmp_path: Path) -
     cell = house.cell("two_digit", "two-digit-average-mlp")
     manifest, now = stored(tmp_path, house), run_digests(house, cell, 0, "data")
     assert is_done(tmp_path, now) is None
-    written(change("earlier", now["training_source"], task=cell.task, variant=cell.variant))
+    written(change("earlier", now["training_source"], task=cell.task, config=cell.config()))
     assert is_done(tmp_path, now) == manifest
     assert is_done(tmp_path, run_digests(house, cell, 0, "other data")) is None
     assert is_done(tmp_path, run_digests(house, cell, 1, "data")) is None
@@ -123,7 +146,7 @@ def test_such_a_source_is_not_what_changed_but_is_named_where_a_second_making_di
     manifest = stored(house.run_folder(cell, 0), house)
     assert what_changed(house, cell, 0, "others") == "training source and data"
     now = run_digests(house, cell, 0, "data")
-    written(change("earlier", now["training_source"], task=cell.task, variant=cell.variant))
+    written(change("earlier", now["training_source"], task=cell.task, config=cell.config()))
     assert what_changed(house, cell, 0, "others") == "data"
     first = Manifest.model_validate(manifest)
     second = Manifest.model_validate({**manifest, "digests": now})
@@ -211,6 +234,7 @@ def test_the_stored_file_says_where_each_equality_was_shown() -> None:
         assert entry["steps"] > 0
         assert entry["runs"]
         for run in entry["runs"]:
+            assert len(run["what_trains"]) == 64
             assert {"weights", "manifest.json", "history.csv"} <= run["bits"].keys()
             assert any(name.endswith("predictions.npz") for name in run["bits"])
 
@@ -227,5 +251,7 @@ def test_the_stored_change_gives_the_same_bits_here(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/same_bits.py", last["before"], *words]
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
     (entry,) = read_json(to)["changes"]
-    assert [run["variant"] for run in entry["runs"]] == ["two-digit-average-linear"]
+    (run,) = entry["runs"]
+    (stored,) = (run for run in last["runs"] if run["variant"] == "two-digit-average-linear")
+    assert run["what_trains"] == stored["what_trains"]
     assert (entry["before"], entry["after"]) == (last["before"], last["after"])

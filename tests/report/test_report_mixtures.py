@@ -107,7 +107,8 @@ def test_sources_that_were_shown_to_give_the_same_bits_are_no_mixture(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, between, after = "0" * 64, "1" * 64, "c" * 64
-    row = {"task": "mnist", "variant": "cnn"}
+    stored = json.loads((toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json").read_text())
+    row = {"task": "mnist", "what_trains": same_bits.what_trains("mnist", stored["config"])}
     runs = [{**row, "training": pair} for pair in ([before, between], [after, between])]
     toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": runs}]})
     monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")

@@ -153,3 +153,18 @@ def test_a_report_takes_less_than_fifteen_times_its_libraries_and_no_torch(folde
     loaded, whole = map(float, answer.stdout.split())
     # 12.4 s beside 1.4 s of the processor: other work on the machine is not the report's, nor is a slow processor
     assert whole < 15 * loaded
+
+
+@pytest.mark.parametrize(
+    ("dirty", "words"),
+    [
+        (False, "In a clone of capsbench"),
+        (True, "made with files that differ from the commit"),
+        (None, "do not say whether files differed from the commit"),
+    ],
+)
+def test_the_page_says_whether_its_commit_is_all_there_was(tmp_path: Path, dirty: bool | None, words: str) -> None:
+    folder = toy.write_toy(tmp_path / "toy", seeds=(0,), tasks={"mnist": ["cnn"]})
+    path = toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json"
+    toy.change_json(path, git={"commit": "0" * 40, "dirty": dirty})
+    assert words in build_report(folder).html.read_text(encoding="utf-8")

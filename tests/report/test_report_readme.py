@@ -117,11 +117,14 @@ def test_readme_counts_the_runs_there_are(results) -> None:
     assert numbers(r"holds the (\d+) runs, made on CPU cores") == (len(results.runs),)
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
+    of_two_digits = sum(run.key.task == "two_digit" for run in results.runs.values())
+    assert numbers(r"two digits, (\d+) of its (\d+) runs") == (of_two_digits, runs("paper", "two_digit"))
     assert numbers(r"\(its (\d+) runs two days\)") == (runs("paper", "two_digit"),)
 
 
-def test_readme_s_plans_are_all_there_are_with_their_runs() -> None:
-    rows = re.findall(r"^\| (`[^|]*\.yaml`) \|.*\| (\d+)(?: each)? \|$", (REPOSITORY / "README.md").read_text(), re.M)
+def test_the_list_of_plans_has_all_there_are_with_their_runs() -> None:
+    page = (REPOSITORY / "docs" / "plans.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*\.yaml`) \|.*\| (\d+)(?: each)? \|$", page, re.M)
     told = {name: int(count) for names, count in rows for name in re.findall(r"([\w-]+)\.yaml", names)}
     plans = {path.stem for path in config_folder().glob("*.yaml")} - {"claims", "published", "variants"}
     assert told == {name: runs(name) for name in plans}
@@ -138,9 +141,26 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         for row in long_table(results, "two_digit")
         if (row.cell.condition, row.cell.metric) == ("56x28", "top2_accuracy") and row.summary.n
     }
-    told = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (\d+) \|", README)
-    assert len(told) >= 5
+    told = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| (?:([\d.]+) to ([\d.]+))? ?\| (\d+) \|", README)
+    assert [name.replace(" (the source's)", "") for name, *_ in told] == list(rows)
+    for found, (name, *words) in zip(rows.values(), told, strict=True):
+        ends = (found.low, found.high) if found.n > 1 else ()
+        shown = [f"{value:.1f}" for value in (found.mean, *ends)]
+        assert [word for word in words if word] == [*shown, str(found.n)], name
+
+
+def test_the_page_on_reproduction_has_the_figure_of_every_seed(results) -> None:
+    """Its table of stacked pairs: mean, and in brackets the seeds in their order, of four figures a row."""
+    metrics = ["top2_accuracy", "both_above_half_accuracy", "final_exact_above_half_accuracy", "single_error"]
+    frame = results.frame[(results.frame.task == "two_digit") & (results.frame.condition == "56x28")]
+    seeds = frame.sort_values("seed").groupby(["variant", "metric"]).value.apply(list)
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    table = page.split("## Two digits: what was tried")[0]
+    told = re.findall(r"^\| ([^|]+) \|" + r" ([\d.]+) \(([\d., ]+)\) \|" * 4 + "$", table, re.MULTILINE)
+    assert len(told) == frame.variant.nunique()
+    titles = {results.plan.title(variant): variant for variant in frame.variant.unique()}
     for name, *words in told:
-        found = rows[name.replace(" (the source's)", "")]
-        shown = [f"{value:.1f}" for value in (found.mean, found.low, found.high)]
-        assert words == [*shown, str(found.n)], name
+        for metric, mean, each in zip(metrics, words[::2], words[1::2], strict=True):
+            values = seeds[titles[name], metric]
+            assert float(mean) == pytest.approx(sum(values) / len(values), abs=0.0501), (name, metric)
+            assert [float(word) for word in each.split(", ")] == pytest.approx(values, abs=0.0501), (name, metric)
