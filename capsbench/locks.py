@@ -60,6 +60,7 @@ def lock(folder: Path, wait: bool = False, name: str = LOCK) -> int | None:
         return None
     except OSError as error:
         if error.errno not in NO_LOCKS:
+            os.close(handle)
             raise
     except ResourceError:  # told to stop waiting
         os.close(handle)

@@ -12,10 +12,10 @@ from capsbench.cli.opening import open_plan
 from capsbench.errors import DataError, counted
 from capsbench.locks import writable
 from capsbench.report.collect import NO_MANIFEST, collect
-from capsbench.report.compare import Change, compare
 from capsbench.report.export import export
 from capsbench.report.results import DAMAGED, Problem, Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
+from capsbench.report.two_folders import Change, compare
 from capsbench.report.wide import decimals, with_interval
 
 
@@ -43,10 +43,20 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
     for where, first, second in found.differences:
         console.print(f"{where}: A {first} | B {second}", markup=False)
     if not found.differences:
-        console.print("Nothing else differs: same data, budget, config, source, versions and machine.")
+        console.print(f"Nothing else differs: same {_same(found.other_weights)}.")
     for name, side in zip("AB", sides, strict=True):
         say_problems(console, side.problems, f"{name}: ")
     refuse_damaged([*sides[0].problems, *sides[1].problems])
+
+
+def _same(other_weights: int) -> str:
+    """What two folders without a difference have in common, as far as their files say."""
+    if not other_weights:
+        return "data, budget, config, source, versions and machine"
+    return (
+        "data, budget, config, training source, versions and machine. Whether the same source scored them cannot be "
+        f"said of {counted(other_weights, 'run')}, whose weights differ: a digest of an evaluation covers the weights"
+    )
 
 
 def _line(change: Change) -> str:

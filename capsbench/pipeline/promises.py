@@ -2,9 +2,9 @@
 
 A cell's spec files hold the digests that decide whether its training or evaluation is up to date; they are rewritten
 only when their content changes. `trained.json`, `evaluated.json`, `tuned.json`, `measured.json` and `reported.json` are
-the promises of finished jobs. Whenever the Snakefile is read, a promise that manifests, metrics or drawn files do not
-keep is removed: then Snakemake runs the job, and the job asks the manifests and does what is missing. Modification
-times are never believed alone.
+the promises of finished jobs. Whenever the Snakefile is read, a promise that manifests, metrics, drawn files or what
+these are drawn from do not keep is removed: then Snakemake runs the job, and the job asks the manifests and does what
+is missing. Modification times are never believed alone.
 """
 
 from __future__ import annotations

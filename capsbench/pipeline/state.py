@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,14 +73,28 @@ def report_source() -> str:
 
 
 def numbers_digest(folder: Path) -> str:
-    """Digest of every manifest and metrics.json in a results folder, and of cost.json: the numbers of its report."""
+    """Digest of all in a results folder that its report is drawn from (`drawn_from`), by content alone.
+
+    Of a clone, whose files are all newly written, it is the same. Sizes would be quicker to ask for, but damage may
+    leave them as they are: a report of damaged predictions would stay when they are back. What a plan's report reads
+    is small enough to be read again, since pictures are few and answers are packed.
+    """
     total = hashlib.sha256()
-    for pattern in ("*/*/*/manifest.json", "*/*/*/*/metrics.json"):
-        for path in sorted((folder / "runs").glob(pattern)):
-            total.update(f"{path.relative_to(folder).as_posix()} {_digest_if_readable(path)}\n".encode())
-    if (folder / "cost.json").is_file():
-        total.update(f"cost.json {_digest_if_readable(folder / 'cost.json')}\n".encode())
+    for path in drawn_from(folder):
+        total.update(f"{path.relative_to(folder).as_posix()} {_digest_if_readable(path)}\n".encode())
     return total.hexdigest()
+
+
+def drawn_from(folder: Path) -> Iterator[Path]:
+    """The files of runs that a report reads, and cost.json: not weights, checkpoints, logs or scores.npz."""
+    for manifest in sorted((folder / "runs").glob("*/*/*/manifest.json")):
+        run = manifest.parent
+        yield from (manifest, *(path for name in ("history.csv", "curve.csv") if (path := run / name).exists()))
+        for metrics in sorted(run.glob("*/metrics.json")):
+            beside = [*metrics.parent.glob("*.csv"), *metrics.parent.glob("*.npz")]
+            yield from (metrics, *(path for path in sorted(beside) if path.name != "scores.npz"))
+    if (folder / "cost.json").exists():
+        yield folder / "cost.json"
 
 
 def _digest_if_readable(path: Path) -> str:

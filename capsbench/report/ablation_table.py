@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capsbench.report.compared import (
+from capsbench.report.against_reference import (
     INTERVALS,
     caption_of,
     compared,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from capsbench.report.published import Cell
+from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import CONFIDENCE, Estimate, difference, holm
 from capsbench.report.tables import spec_for
 
 
-def certainly_best(results: Results, task: str) -> set[Cell]:
+def certainly_best(results: Results, task: str) -> set[TableCell]:
     """The best of every metric under every condition, where its difference to each other variant is certain.
 
     By Welch's t over seeds, with Holm over all comparisons of the table: certain of these test digits. Whether it holds
@@ -22,12 +22,12 @@ def certainly_best(results: Results, task: str) -> set[Cell]:
     scored = results.frame[results.frame["task"] == task]
     variants = [v for v in results.plan.tasks[task] if not is_control(results, task, v)]
     frame = scored[scored["metric"].isin(list(better)) & scored["variant"].isin(variants)]
-    comparisons: list[tuple[Cell, Estimate | None]] = []
+    comparisons: list[tuple[TableCell, Estimate | None]] = []
     for (condition, metric), column in frame.groupby(["condition", "metric"], sort=False):
         values = {str(variant): group["value"].tolist() for variant, group in column.groupby("variant", sort=False)}
         sign = 1 if better[str(metric)].better == "greater" else -1
         best = max(values, key=lambda variant: sign * sum(values[variant]) / len(values[variant]))
-        cell = Cell(task, best, str(condition), str(metric))
+        cell = TableCell(task, best, str(condition), str(metric))
         answered = set(scored.loc[scored["condition"] == condition, "variant"])
         without = set() if better[str(metric)].headline else answered - values.keys()
         lost = {v for v in variants if v not in answered and _is_lost(results, task, v, str(condition))}

@@ -22,13 +22,12 @@ from capsbench.report.wide import wide_table
 
 @dataclass(frozen=True)
 class Report:
-    """What was written. `not_drawn` names each figure whose data are not there, with the reason."""
+    """What was written; which figures were not drawn, and why, stands on the page."""
 
     html: Path
     claims: Path  # claims.json
     tables: list[Path]
     figures: list[DrawnFigure]
-    not_drawn: dict[str, str]
     problems: list[Problem]
     failed: int  # runs whose loss was not finite
 
@@ -63,7 +62,7 @@ def build_report(results: Path) -> Report:
     write_json(verdicts, said)
     html = results / "report.html"
     write_html(html, found, figures, not_drawn, extras, ClaimsFile.model_validate(said))
-    return Report(html, verdicts, tables, figures, not_drawn, found.problems, found.failed)
+    return Report(html, verdicts, tables, figures, found.problems, found.failed)
 
 
 def format_tables_for_terminal(results: Path, width: int = 100) -> tuple[str, int]:

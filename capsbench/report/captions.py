@@ -27,7 +27,7 @@ def listing(words: Iterable[object]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def span(numbers: Iterable[int | None]) -> str:
+def range_of(numbers: Iterable[int | None]) -> str:
     """`938` or `938 to 1,876`: the range of the numbers that are there."""
     found = sorted({number for number in numbers if number is not None})
     if not found:
@@ -69,7 +69,7 @@ def other_data(results: Results, tasks: Sequence[str] = ()) -> str:
 def _images(frame: pd.DataFrame) -> str:
     """`10,000`, or `2,000 (matched) and 4,000 (converged)` where the conditions differ."""
     found = frame.groupby("condition", sort=False)["images"]
-    counts = {str(condition): span(int(n) for n in images.unique()) for condition, images in found}
+    counts = {str(condition): range_of(int(n) for n in images.unique()) for condition, images in found}
     if len(set(counts.values())) == 1:
         return next(iter(counts.values()))
     return listing(f"{count} ({condition})" for condition, count in counts.items())
@@ -91,7 +91,7 @@ def seeds_words(results: Results, task: str) -> str:
     some = [n for n in done.values() if n]
     if not some:
         return f"{words} planned; no run is finished."
-    return f"{words} planned; finished: {span(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
+    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
 
 
 def reductions_of(results: Results, task: str) -> list[str]:
@@ -132,7 +132,7 @@ def conditions_in_words(results: Results, task: str) -> list[str]:
     reductions = reductions_of(results, task)
     sentences.append(f"Reductions: {'; '.join(reductions) if reductions else 'none'}.")
     sentences.append(seeds_words(results, task))
-    steps = span(run.manifest.steps for run in results.done(task))
+    steps = range_of(run.manifest.steps for run in results.done(task))
     return sentences + ([f"Training steps: {steps}."] if steps else [])
 
 
@@ -150,7 +150,7 @@ def pairs_drawn(results: Results) -> list[str]:
         pairs = 0.0 if bins is None else float(bins.loc[bins["metric"] == DRAWN, "pairs"].sum())
         if 0 < pairs < math.inf:
             counts.append(int(pairs))
-    return [f"How well digits are drawn (SSIM, IoU): on {span(counts)} pairs."] if counts else []
+    return [f"How well digits are drawn (SSIM, IoU): on {range_of(counts)} pairs."] if counts else []
 
 
 def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:

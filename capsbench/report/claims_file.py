@@ -34,7 +34,7 @@ class Shown(ResultsFile):
     value: FiniteFloat | None = None  # ours, to sort by
 
 
-class Claim(ResultsFile):
+class ClaimRow(ResultsFile):
     """One claim and its verdict; what cannot be had is None."""
 
     id: str
@@ -62,12 +62,12 @@ class ClaimsFile(ResultsFile):
     format: Literal[1] = Field(alias="schema")
     edited: str | None = None
     families: dict[str, str] = Field(default={})
-    claims: list[Claim]
+    claims: list[ClaimRow]
 
     def count(self, verdict: Verdict) -> int:
         """How many claims have a verdict."""
         return sum(claim.verdict == verdict for claim in self.claims)
 
-    def get(self, name: str) -> Claim | None:
+    def get(self, name: str) -> ClaimRow | None:
         """The claim of that id."""
         return next((claim for claim in self.claims if claim.id == name), None)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
-from capsbench.report.claims_file import Claim, ClaimsFile
-from capsbench.report.published import Cell
+from capsbench.report.claims_file import ClaimRow, ClaimsFile
+from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary, summarise
 from capsbench.report.strips import place_between
@@ -84,7 +84,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     found = {str(v): summarise([float(x) for x in group]) for v, group in of.groupby("variant", sort=False)["value"]}
     rivals = {v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}
     best = _strongest(rivals, metric)
-    paper = results.published.get(Cell(task, ours, condition, metric.name)) if ours else None
+    paper = results.published.get(TableCell(task, ours, condition, metric.name)) if ours else None
     shown = {name: found[name] for name in (ours, best) if name in found}
     start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
     place = functools.partial(place_between, start, end)
@@ -113,7 +113,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
         None if paper is None else place(paper.value),
         "no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
         (f"{start:.3g}", f"{end:.3g}"),
-        _verdicts(results, judged, Cell(task, ours, condition, metric.name) if ours else None, best),
+        _verdicts(results, judged, TableCell(task, ours, condition, metric.name) if ours else None, best),
     )
 
 
@@ -143,7 +143,9 @@ def _scale(summaries: list[Summary], paper: float | None, metric: Metric) -> tup
     return (max(0.0, low), min(100.0, high)) if metric.unit == "%" else (low, high)
 
 
-def _verdicts(results: Results, judged: ClaimsFile, ours: Cell | None, best: str | None) -> list[tuple[str, str, str]]:
+def _verdicts(
+    results: Results, judged: ClaimsFile, ours: TableCell | None, best: str | None
+) -> list[tuple[str, str, str]]:
     """What became of the paper's value, and of capsules against the strongest baseline, where that is a claim.
 
     A claim that the baseline is the better of the two says so in its label: reproduced, it is against the capsules.
@@ -165,7 +167,7 @@ def _verdicts(results: Results, judged: ClaimsFile, ours: Cell | None, best: str
     return said
 
 
-def _is_about(claim: Claim, ours: Cell, best: str) -> bool:
+def _is_about(claim: ClaimRow, ours: TableCell, best: str) -> bool:
     """Whether a claim says which of the two is better at what the strip shows."""
     cells = {(cell.task, cell.variant, cell.metric) for cell in claim.cells}
     shown = {(ours.task, ours.variant, ours.metric), (ours.task, best, ours.metric)}

@@ -19,7 +19,7 @@ from capsbench.report.claims_file import VERDICTS, ClaimsFile
 from capsbench.report.experiments import experiments
 from capsbench.report.figures import DrawnFigure
 from capsbench.report.origins import environments, origins
-from capsbench.report.protocol import Difference, differences
+from capsbench.report.protocol import ProtocolRow, protocol_rows
 from capsbench.report.questions import answers, untested
 from capsbench.report.results import IN_THE_MEANS, KINDS, Problem, Results
 from capsbench.report.strips import Strip, strips
@@ -61,7 +61,7 @@ class TaskView:
     reductions: list[str]
     strips: list[Strip | None]  # one a row of the table
     metrics: list[dict[Hashable, Any]]  # the long table
-    differences: list[Difference]
+    protocol: list[ProtocolRow]
     first_value: int  # the column before which the strips stand
 
 
@@ -153,7 +153,7 @@ def _task_view(results: Results, task: str) -> TaskView:
         reductions=reductions_of(results, task),
         strips=strips(results, table),
         metrics=metrics.where(metrics.notna(), None).to_dict("records"),
-        differences=differences(results, task),
+        protocol=protocol_rows(results, task),
         first_value=next((k for k, column in enumerate(table.columns) if column.kind == "value"), 0),
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from capsbench.report.captions import span
-from capsbench.report.compared import (
+from capsbench.report.against_reference import (
     INTERVALS,
     Compared,
     caption_of,
@@ -13,6 +12,7 @@ from capsbench.report.compared import (
     factor_words,
     readable,
 )
+from capsbench.report.captions import range_of
 from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
 from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
@@ -70,7 +70,7 @@ def ladder_table(results: Results) -> ExtraTable | None:
         entries = [
             Entry(title, title),
             *(Entry(text, text) for text in (row.task, factor, value)),
-            Entry(span([parameters]) or NOTHING, parameters),
+            Entry(range_of([parameters]) or NOTHING, parameters),
             Entry(NOTHING if flops is None else f"{flops / 1e6:,.1f}", flops),
             Entry(row.measured),
             Entry(with_interval(row.own, row.metric.unit), row.own.mean),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capsbench.plan.claims import CROSSED
-from capsbench.report.compared import Compared
+from capsbench.report.against_reference import Compared
 from capsbench.report.results import Results
 from capsbench.report.statistics import Estimate, crossed
 from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from capsbench.report.captions import SYNTHETIC, listing, reductions_of, span
+from capsbench.report.captions import SYNTHETIC, listing, range_of, reductions_of
 from capsbench.report.results import Results, Run
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProtocolRow:
     """One choice: what the paper (or the source) has, what these runs had, and whether that is less or other."""
 
     what: str
@@ -35,7 +35,7 @@ TEST_SETS = {
 }
 
 
-def differences(results: Results, task: str) -> list[Difference]:
+def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
     """The choices that matter for a task's figures; empty where no run is finished."""
     runs = results.done(task)
     if not runs:
@@ -45,35 +45,35 @@ def differences(results: Results, task: str) -> list[Difference]:
     few = task in TRIALS and min(trials) < 3
     is_other = (task == "mnist" and not _is_full(runs)) or (task == "two_digit" and not _has_the_source_s_epochs(runs))
     found = [
-        Difference("data", *_data(results, task)),
-        Difference("trials a row", TRIALS.get(task, "not given"), f"{span(trials)} finished", few),
-        Difference("training", STEPS.get(task, "not given"), _training(runs), is_other),
-        Difference("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
-        Difference("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
+        ProtocolRow("data", *_data(results, task)),
+        ProtocolRow("trials a row", TRIALS.get(task, "not given"), f"{range_of(trials)} finished", few),
+        ProtocolRow("training", STEPS.get(task, "not given"), _training(runs), is_other),
+        ProtocolRow("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
+        ProtocolRow("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
     ]
     if task == "affnist":
         matched = results.values("affnist", "matched", "held_out_accuracy")
         at = f"{min(matched):.2f} % of digits held out of training" if matched else "no run was matched"
         found.append(
-            Difference("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
+            ProtocolRow("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
         )
     if task == "two_digit":
         found += _from_the_source(runs)
     if task == "multimnist":
         placement = listing(sorted({str((run.manifest.config.get("task") or {}).get("placement")) for run in runs}))
-        found.append(Difference("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
+        found.append(ProtocolRow("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
     reductions = reductions_of(results, task)
-    return found + ([Difference("all reductions", "none", "; ".join(reductions), True)] if reductions else [])
+    return found + ([ProtocolRow("all reductions", "none", "; ".join(reductions), True)] if reductions else [])
 
 
-def _from_the_source(runs: list[Run]) -> list[Difference]:
+def _from_the_source(runs: list[Run]) -> list[ProtocolRow]:
     """Where the two-digit transfer parts from Su 2018, whose program is written in Keras."""
     epochs = {run.averaged_epochs for run in runs}
-    mean = f"the mean over the ends of the last {span(epochs)} epochs; that of the final weights stands beside it"
+    mean = f"the mean over the ends of the last {range_of(epochs)} epochs; that of the final weights stands beside it"
     loss = "its sum over the classes; TensorFlow's 1e-8"
     return [
-        Difference("the figure", "of the final weights", mean, epochs != {1}),
-        Difference("loss; Adam's epsilon", "its mean over the classes; Keras' 1e-7", loss, True),
+        ProtocolRow("the figure", "of the final weights", mean, epochs != {1}),
+        ProtocolRow("loss; Adam's epsilon", "its mean over the classes; Keras' 1e-7", loss, True),
     ]
 
 
@@ -93,9 +93,9 @@ def _data(results: Results, task: str) -> tuple[str, str, bool]:
 
 def _training(runs: list[Run]) -> str:
     """Steps, batch and learning rate, as the range over the task's variants."""
-    batches = span(_setting(run, "batch") for run in runs)
+    batches = range_of(_setting(run, "batch") for run in runs)
     rates = listing(sorted({f"{rate:g}" for run in runs if (rate := _setting(run, "rate")) is not None}))
-    words = f"{span(run.manifest.steps for run in runs)} steps of {batches}"
+    words = f"{range_of(run.manifest.steps for run in runs)} steps of {batches}"
     epochs = sorted({float(found) for run in runs if (found := _setting(run, "epochs")) is not None})
     words += f" ({listing(f'{n:g}' for n in epochs)} epochs)" if epochs else ""
     return words + (f", first rate {rates}" if rates else "")
@@ -115,9 +115,9 @@ def _test_set(results: Results, task: str) -> tuple[str, bool]:
     if not images:
         return "not scored yet", task == "two_digit"
     if task == "two_digit":
-        return f"{span(images)} pairs, always of two classes", True
+        return f"{range_of(images)} pairs, always of two classes", True
     full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}.get(task)
-    return f"{span(images)} images", full is not None and images != [full]
+    return f"{range_of(images)} images", full is not None and images != [full]
 
 
 def _resolved(runs: list[Run], key: str) -> list[str]:

@@ -13,7 +13,7 @@ from capsbench.plan.load import config_folder
 from capsbench.report.contract import ResultsError
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """Which figure of a table is meant."""
 
     task: str
@@ -36,9 +36,9 @@ class PublishedValue(BaseModel):
     source: str
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> TableCell:
         """The cell of the table beside which it stands."""
-        return Cell(self.task, self.variant, self.condition, self.metric)
+        return TableCell(self.task, self.variant, self.condition, self.metric)
 
 
 class Published(BaseModel):
@@ -49,7 +49,7 @@ class Published(BaseModel):
     values: list[PublishedValue]
     notes: dict[str, str]
 
-    def get(self, cell: Cell) -> PublishedValue | None:
+    def get(self, cell: TableCell) -> PublishedValue | None:
         """The figure published for `cell`."""
         return next((value for value in self.values if value.cell == cell), None)
 
@@ -62,10 +62,6 @@ class Published(BaseModel):
             return self
         explained = ("multimnist",)  # whose note says what the columns are; the others' hold figures of MNIST
         return Published(values=[], notes={task: note for task, note in self.notes.items() if task in explained})
-
-    def of(self, task: str) -> list[PublishedValue]:
-        """The figures published for a task."""
-        return [value for value in self.values if value.task == task]
 
 
 @cache

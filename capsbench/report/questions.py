@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capsbench.report.captions import listing
-from capsbench.report.claims_file import Claim, ClaimsFile
+from capsbench.report.claims_file import ClaimRow, ClaimsFile
 
 Outcome = Literal["better", "worse", "no different", "undecided", "not run"]
 
@@ -66,7 +66,7 @@ class Answer:
     words: str
     short: str
     sentence: str
-    claims: list[tuple[Claim, Outcome]]
+    claims: list[tuple[ClaimRow, Outcome]]
 
 
 def answers(judged: ClaimsFile) -> list[Answer]:
@@ -103,7 +103,7 @@ def untested(judged: ClaimsFile) -> list[Untested]:
     return sorted(found, key=lambda untested: -untested.count)
 
 
-def outcome(claim: Claim, said: Outcome) -> Outcome:
+def outcome(claim: ClaimRow, said: Outcome) -> Outcome:
     """What a claim's verdict says of the thing in question, if the claim says that it is `said`."""
     if claim.verdict == "undecided":
         return "undecided"
@@ -119,7 +119,7 @@ def outcome(claim: Claim, said: Outcome) -> Outcome:
     return "better" if (claim.effect > 0) == grows else "worse"
 
 
-def _short(outcomes: list[tuple[Claim, Outcome]], if_worse: str) -> str:
+def _short(outcomes: list[tuple[ClaimRow, Outcome]], if_worse: str) -> str:
     found = {said for _, said in outcomes}
     if found == {"not run"}:
         return "Not tested"
@@ -134,7 +134,7 @@ def _short(outcomes: list[tuple[Claim, Outcome]], if_worse: str) -> str:
     return word if count == len(outcomes) else f"{word} in {count} of {len(outcomes)}, open in the others"
 
 
-def _sentence(outcomes: list[tuple[Claim, Outcome]]) -> str:
+def _sentence(outcomes: list[tuple[ClaimRow, Outcome]]) -> str:
     kinds: tuple[Outcome, ...] = ("better", "worse", "no different", "undecided", "not run")
     counts = {kind: sum(said == kind for _, said in outcomes) for kind in kinds}
     words = listing(f"{kind} in {count}" for kind, count in counts.items() if count)

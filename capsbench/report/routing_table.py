@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from capsbench.report.captions import MEANS, conditions_in_words, listing, span
-from capsbench.report.published import Cell
+from capsbench.report.captions import MEANS, conditions_in_words, listing, range_of
+from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, Row, csv_frame
@@ -40,7 +40,7 @@ WORDS = (
 def caption_words(results: Results, names: list[str]) -> list[str]:
     """What is said under the table and the figure: images, what some variants have not, data, budget, seeds."""
     badge = results.plan.dataset.badge
-    words = [f"Data: {badge}, the first {span(int(n) for n in results.apart['images'])} test images."]
+    words = [f"Data: {badge}, the first {range_of(int(n) for n in results.apart['images'])} test images."]
     frame = results.apart
     without = {
         "a number of passes to change": [v for v in names if not _has(frame, v, "flips_r100")],
@@ -86,7 +86,7 @@ def _rows(results: Results, variant: str) -> list[Row]:
     failed = results.count("failed", TASK, variant)
     return [
         Row(
-            Cell(TASK, variant, CONDITION, str(metric)),
+            TableCell(TASK, variant, CONDITION, str(metric)),
             str(group["dataset"].iloc[0]),
             str(group["unit"].iloc[0]),
             failed,

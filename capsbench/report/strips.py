@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from capsbench.report.published import Cell
+from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import spec_for
@@ -45,13 +45,13 @@ def strips(results: Results, table: WideTable) -> list[Strip | None]:
             value.value
             for other in table.rows
             if other.condition == row.condition
-            and (value := results.published.get(Cell(table.task, other.variant, other.condition, metric.name)))
+            and (value := results.published.get(TableCell(table.task, other.variant, other.condition, metric.name)))
             is not None
         ]
         shared = [x for (_, condition), found in values.items() if condition == row.condition for x in found] + papers
         room = max(0.12 * (max(shared) - min(shared)), 0.02 * abs(max(shared)), 1e-6)
         start, end = min(shared) - room, max(shared) + room
-        paper = results.published.get(Cell(table.task, row.variant, row.condition, metric.name))
+        paper = results.published.get(TableCell(table.task, row.variant, row.condition, metric.name))
         drawn.append(_strip(seeds, paper.value if paper else None, start, end, metric.unit))
     return drawn
 

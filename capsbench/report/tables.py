@@ -7,7 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
-from capsbench.report.published import Cell
+from capsbench.report.published import TableCell
 from capsbench.report.results import APART, Results
 from capsbench.report.statistics import Summary, summarise
 
@@ -129,7 +129,7 @@ def last_epochs(results: Results, task: str) -> str:
 class Row:
     """One row of a long table."""
 
-    cell: Cell
+    cell: TableCell
     dataset: str
     unit: str
     n_failed: int  # failed or not matched
@@ -160,7 +160,7 @@ def long_table(results: Results, task: str) -> list[Row]:
             main = [metric.name for metric in spec.main]
             shown = [name for name in main if name in names] + [name for name in names if name not in main]
             for name in shown or [metric.name for metric in spec.main if metric.headline]:
-                cell = Cell(task, variant, condition, name)
+                cell = TableCell(task, variant, condition, name)
                 unit, found_values = values.get((variant, condition, name), (units.get(name, ""), []))
                 paper = results.published.get(cell)
                 unmatched = results.count("not matched", task, variant, condition)

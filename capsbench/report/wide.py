@@ -10,7 +10,7 @@ import pandas as pd
 from capsbench.errors import counted
 from capsbench.report.best import certainly_best, is_control
 from capsbench.report.captions import table_caption
-from capsbench.report.published import Cell
+from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
 from capsbench.report.tables import Metric, Row, long_table, spec_for
@@ -138,7 +138,7 @@ def without_runs(results: Results, task: str) -> list[str]:
     return [variant for variant in results.plan.tasks[task] if begun and variant not in begun]
 
 
-def _values(found: dict[str, Row], shown: list[Metric], with_paper: set[str], best: set[Cell]) -> list[Entry]:
+def _values(found: dict[str, Row], shown: list[Metric], with_paper: set[str], best: set[TableCell]) -> list[Entry]:
     """A row's entries after its names: each metric of `shown`, what the paper has of `with_paper`, n, what failed.
 
     `found` holds the row's metrics, `best` the cells that are bold.

@@ -199,6 +199,24 @@ def test_differences_of_arrays() -> None:
         "only is only in the stored making",
         "x differs in 1 of 3 values, by 0.5 at most",
         "y is float64 [2], now float64 [3]",
-        "z differs in 0 of 1 values, by 0 at most",
+        "z differs in 1 of 1 values, by 0 at most",
     ]
     assert array_differences(a, a) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "again", "words"),
+    [
+        ([np.nan, 1.0, 2.0], [1.0, 1.0, 2.0], "1 of 3 values, 1 of them NaN or infinite"),
+        ([np.nan, 1.0, 2.0], [1.0, 1.25, 2.0], "2 of 3 values, by 0.25 at most, 1 of them NaN or infinite"),
+        ([np.inf, np.inf, 2.0], [1.0, np.inf, 2.5], "2 of 3 values, by 0.5 at most, 1 of them NaN or infinite"),
+        ([[1, 200], [3, 4]], [[1, 7], [4, 4]], "2 of 4 values, by 193 at most"),
+        ([True, True], [True, False], "1 of 2 values, by 1 at most"),
+        (["seven", "eight"], ["seven", "three"], "1 of 2 values"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_values_that_differ_are_counted_by_their_bytes(stored: object, again: object, words: str) -> None:
+    kind = np.uint8 if isinstance(stored, list) and isinstance(stored[0], list) else None
+    sides = [{"x": np.array(values, dtype=kind)} for values in (stored, again)]
+    assert array_differences(*sides) == [f"x differs in {words}"]

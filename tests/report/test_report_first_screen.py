@@ -15,7 +15,7 @@ from capsbench.plan.claims import load_claims
 from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
-from capsbench.report.protocol import differences
+from capsbench.report.protocol import protocol_rows
 from capsbench.report.questions import QUESTIONS, answers, untested
 
 
@@ -189,29 +189,29 @@ def test_an_experiment_without_runs_has_no_strip_but_a_line(folder: Path) -> Non
 
 def test_differences_from_the_paper_are_read_from_the_runs(folder: Path) -> None:
     results = collect(folder)
-    mnist = {row.what: row for row in differences(results, "mnist")}
+    mnist = {row.what: row for row in protocol_rows(results, "mnist")}
     assert (mnist["training"].here, mnist["training"].differs) == ("960 steps of 128", True)
     assert (mnist["test set"].here, mnist["test set"].differs) == ("10,000 images", False)
     assert (mnist["trials a row"].here, mnist["trials a row"].differs) == ("3 finished", False)
     assert mnist["all reductions"].here == "width 1/8; 3 of 5 seeds"
-    affnist = {row.what: row for row in differences(results, "affnist")}
+    affnist = {row.what: row for row in protocol_rows(results, "affnist")}
     assert affnist["data"].differs
-    trials = {task: differences(results, task)[1] for task in toy.TASKS}
+    trials = {task: protocol_rows(results, task)[1] for task in toy.TASKS}
     assert {task: row.paper for task, row in trials.items()} == {
         "mnist": "3", "affnist": "not given", "multimnist": "3", "two_digit": "not given",
     }  # fmt: skip
-    two_digit = {row.what: row for row in differences(results, "two_digit")}
+    two_digit = {row.what: row for row in protocol_rows(results, "two_digit")}
     assert two_digit["loss; Adam's epsilon"].differs
     assert two_digit["the figure"].paper == "of the final weights"
     assert (two_digit["test set"].here, two_digit["test set"].differs) == ("10,000 pairs, always of two classes", True)
     assert affnist["matched at"].here == "95.00 % of digits held out of training"
     shutil.rmtree(folder / "runs" / "mnist")
-    assert differences(collect(folder), "mnist") == []
+    assert protocol_rows(collect(folder), "mnist") == []
 
 
 def test_fewer_trials_differ_from_the_paper_s_only_where_it_gives_them(tmp_path: Path) -> None:
     results = collect(toy.write_toy(tmp_path / "two", (0, 1)))
-    assert [differences(results, task)[1].differs for task in toy.TASKS] == [True, False, True, False]
+    assert [protocol_rows(results, task)[1].differs for task in toy.TASKS] == [True, False, True, False]
 
 
 def test_claims_are_escaped(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import toy
 
 from capsbench.report import Report, build_report
+from capsbench.report.figures import figures
 from capsbench.report.html import SECTIONS
 
 
@@ -110,9 +111,9 @@ def test_figures_that_are_not_drawn_are_listed(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     report = build_report(folder)
     text = html.unescape(report.html.read_text(encoding="utf-8"))
-    assert report.not_drawn
-    for name, reason in report.not_drawn.items():
-        assert f"<code>{name}</code>: {reason}." in text
+    listed = set(re.findall(r"<li><code>(\w+)</code>: \w[^<]+\.</li>", text))
+    assert listed == set(figures()) - {figure.name for figure in report.figures}
+    assert "<code>affnist_curves</code>: no finished run of task affnist has a curve.csv." in text
 
 
 def test_a_plan_without_any_run_has_a_report(tmp_path: Path) -> None:

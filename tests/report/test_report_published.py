@@ -9,7 +9,7 @@ import pytest
 from capsbench.plan import load_variants
 from capsbench.plan.claims import load_claims
 from capsbench.report.contract import ResultsError
-from capsbench.report.published import Cell, Published, read_published
+from capsbench.report.published import Published, TableCell, read_published
 from capsbench.report.tables import SPECS
 
 
@@ -21,8 +21,8 @@ def test_table_1_is_the_papers(published: Published) -> None:
         "capsnet-r3": (0.35, 0.036),
         "capsnet-r3-recon": (0.25, 0.005),
     }
-    assert {value.variant: (value.value, value.sd) for value in published.of("mnist")} == expected
-    pairs = {value.variant: value.value for value in published.of("multimnist")}
+    assert {value.variant: (value.value, value.sd) for value in published.values if value.task == "mnist"} == expected
+    pairs = {value.variant: value.value for value in published.values if value.task == "multimnist"}
     assert pairs == {"multimnist-cnn": 8.1, "capsnet-r1-recon": 7.5, "capsnet-r3-recon": 5.2}
 
 
@@ -47,7 +47,7 @@ def test_others_figures_of_affnist_are_given_to_those_who_report_them(published:
 
 
 def test_a_cell_without_a_figure_has_none(published: Published) -> None:
-    assert published.get(Cell("affnist", "capsnet-r3-recon", "converged", "accuracy")) is None
+    assert published.get(TableCell("affnist", "capsnet-r3-recon", "converged", "accuracy")) is None
 
 
 ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39, sd: null, source: a}"

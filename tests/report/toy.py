@@ -10,13 +10,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import ndimage
 from toy_compared import AXES, COMPARISONS
+from toy_pictures import bent, decoded, glyph, pairs
 
-FONT = {  # 3x5 pixels a digit, a row of three bits each
-    0: "75557", 1: "26227", 2: "71747", 3: "71717", 4: "55711",
-    5: "74717", 6: "74757", 7: "71122", 8: "75757", 9: "75717",
-}  # fmt: skip
 TASKS = {
     "mnist": ["cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"],
     "affnist": ["cnn-valid", "cnn-pool", "capsnet-r3-recon"],
@@ -39,16 +35,6 @@ TITLES = {
 PLAN_DIGEST, DATA_DIGEST, COST_DIGEST = "a1" * 32, "d5" * 32, "c7" * 32
 Frames = dict[str, pd.DataFrame]
 Arrays = dict[str, dict[str, np.ndarray]]
-
-
-def glyph(digit: int, size: int = 28, shift: tuple[int, int] = (0, 0), blur: float = 0.7) -> np.ndarray:
-    """A digit of FONT, blurred, [size, size] uint8."""
-    bits = np.array([[int(row) >> k & 1 for k in (2, 1, 0)] for row in FONT[digit]])
-    canvas = np.zeros((size, size))
-    top, left = (size - 20) // 2 + shift[0], (size - 12) // 2 + shift[1]
-    canvas[top : top + 20, left : left + 12] = np.kron(bits, np.ones((4, 4)))
-    blurred = ndimage.gaussian_filter(canvas, blur)
-    return np.clip(255 * blurred / max(blurred.max(), 1e-9), 0, 255).astype(np.uint8)
 
 
 def write_toy(folder: Path, seeds: tuple[int, ...] = (0, 1, 2), name: str = "toy", **plan: Any) -> Path:
@@ -113,9 +99,10 @@ def change_json(path: Path, **changes: Any) -> None:
 
 
 def fail(folder: Path, task: str, variant: str, seed: int, reason: str = "the loss was not finite at step 40") -> None:
-    """The run as training leaves it when its loss is not finite."""
+    """The run as training leaves it when its loss is not finite: it has weights, but others than a run that is done."""
     path = run_folder(folder, task, variant, seed) / "manifest.json"
-    change_json(path, status="failed", reason=reason, final_loss=None, weights=None)
+    run = {"task": task, "variant": variant, "seed": seed}
+    change_json(path, status="failed", reason=reason, final_loss=None, weights=weights(run | {"reason": reason}))
 
 
 def unmatch(folder: Path, variant: str, seed: int) -> None:
@@ -231,7 +218,7 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     if variant.endswith("recon"):
         arrays["reconstructions"] = decoded(rng, 28)
         offsets = np.linspace(-0.25, 0.25, 11)
-        grid = np.stack([[[_bent(d, k, o) for o in offsets] for k in range(16)] for d in (3, 5, 8)])
+        grid = np.stack([[[bent(d, k, o) for o in offsets] for k in range(16)] for d in (3, 5, 8)])
         arrays["perturbations"] = {"grid": grid, "labels": np.array([3, 5, 8], dtype=np.uint8), "offsets": offsets}
     conditions = {"test": (10_000, metrics, {}, arrays)}
     if variant.startswith("capsnet"):
@@ -255,24 +242,6 @@ def routing(own: int, error: float, rng: np.random.Generator) -> tuple[dict[str,
     }  # fmt: skip
     logits = {"iteration": np.arange(2, 101), "change": 0.1 * np.exp(-np.arange(2, 101) / 12)}
     return metrics, {"iterations": pd.DataFrame(columns), "logits": pd.DataFrame(logits)}
-
-
-def decoded(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
-    labels = np.array([*range(10), 4, 7, 3, 9, 5], dtype=np.uint8)
-    predicted = np.array([*range(10), 9, 1, 5, 4, 6], dtype=np.uint8)
-    moves = rng.integers(-2, 3, (len(labels), 2))
-    images = np.stack([glyph(int(d), size, (int(a), int(b))) for d, (a, b) in zip(labels, moves, strict=True)])
-    drawn = np.stack([glyph(int(d), size, blur=1.6) for d in predicted])
-    return {"images": images, "reconstructions": drawn, "labels": labels, "predicted": predicted}
-
-
-def _bent(digit: int, dimension: int, offset: float) -> np.ndarray:
-    """The digit under a small affine change that depends on the dimension."""
-    direction = np.array([np.sin(dimension), np.cos(dimension), np.sin(2 * dimension), np.cos(3 * dimension)])
-    matrix = np.eye(2) + (offset * direction).reshape(2, 2)
-    centre = np.array([13.5, 13.5])
-    bent = ndimage.affine_transform(glyph(digit, blur=1.2).astype(float), matrix, centre - matrix @ centre, order=1)
-    return np.clip(bent, 0, 255).astype(np.uint8)
 
 
 def affnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -309,22 +278,6 @@ def multimnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
             metrics[f"baseline_{name}"] = (value * 0.8, unit)
         arrays["segmentation"] = pairs(rng)
     return {"test": (2_000, metrics, frames, arrays)}
-
-
-def pairs(rng: np.random.Generator, n: int = 10) -> dict[str, np.ndarray]:
-    labels = np.stack([rng.permutation(10)[:2] for _ in range(n)]).astype(np.uint8)  # [n, 2]
-    predicted = labels.copy()
-    predicted[n // 2 :, 1] = (labels[n // 2 :, 1] + 1 + (labels[n // 2 :, 1] + 1 == labels[n // 2 :, 0])) % 10
-    shifts = rng.integers(-4, 5, (n, 2, 2))
-    alone = np.stack([[glyph(int(labels[i, k]), 36, tuple(shifts[i, k])) for k in (0, 1)] for i in range(n)])
-    decoded = np.stack([[glyph(int(predicted[i, k]), 36, tuple(shifts[i, k]), 1.5) for k in (0, 1)] for i in range(n)])
-    absent_class = np.array([next(c for c in range(10) if c not in labels[i]) for i in range(n)], dtype=np.uint8)
-    absent = np.stack([glyph(int(c), 36, blur=4.0) // 3 for c in absent_class])
-    merged = np.clip(alone.astype(int).sum(axis=1), 0, 255).astype(np.uint8)  # [n, 36, 36]
-    return {
-        "merged": merged, "digits": alone, "reconstructions": decoded, "labels": labels, "predicted": predicted,
-        "absent": absent, "absent_class": absent_class,
-    }  # fmt: skip
 
 
 def two_digit(variant: str, rng: np.random.Generator) -> dict[str, Any]:

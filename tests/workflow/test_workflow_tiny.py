@@ -131,6 +131,17 @@ def test_a_truncated_file_is_made_again(done, file: str, jobs: set[str]) -> None
     assert done.would_run() == jobs
 
 
+def test_a_report_is_drawn_again_when_predictions_are_damaged_and_when_they_are_back(done) -> None:
+    path = done.results / "runs/mnist/cnn/seed-0/test/predictions.npz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    said = done.snakemake("--configfile", "tiny.yaml")
+    assert (said.code, said.jobs) == (0, {DRAW}), said.text
+    assert done.would_run() == set()
+    path.write_bytes(whole)
+    assert done.would_run() == {DRAW}
+
+
 @pytest.mark.parametrize("file", ["report.html", "tables/mnist.tex", "figures/training_curves.pdf"])
 def test_a_deleted_output_is_only_drawn_again(done, file: str) -> None:
     (done.results / file).unlink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capsbench.report.captions import conditions_in_words, span
+from capsbench.report.captions import conditions_in_words, range_of
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import key, looks, panel_grid, seeds_and_mean, tidy
 from capsbench.report.readers import read_all, scored
@@ -35,7 +35,7 @@ def draw(results: Results) -> Drawing:
     key(figure, looks(results), variants)
     words = [
         "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds.",
-        f"Each point: {span(int(images) for images in frame['images'] if np.isfinite(images))} test digits.",
+        f"Each point: {range_of(int(images) for images in frame['images'] if np.isfinite(images))} test digits.",
         *conditions_in_words(results, "affnist"),
     ]
     return Drawing(figure, "What a transformation costs, factor by factor", " ".join(words), ("affnist",))

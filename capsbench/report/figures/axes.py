@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
+from capsbench.report.against_reference import GAP
 from capsbench.report.captions import task_in_words
-from capsbench.report.compared import GAP
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import Look, key, looks_of, number_axis, panel_grid, tidy

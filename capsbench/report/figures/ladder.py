@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from capsbench.report.compared import Compared, compared, factor_words, readable
+from capsbench.report.against_reference import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
 from capsbench.report.ladder_table import cost_of, ladder_caption

@@ -25,7 +25,7 @@ class NoAnswersError(Exception):
     """The predictions that a claim's test needs are not there or not those of the metric; the message says which."""
 
 
-class Answers(NamedTuple):
+class ScoredAnswers(NamedTuple):
     """A run's answers to N test images of D digits.
 
     `images` says which these are, as far as predictions.npz does: of single digits in the test set's order their labels
@@ -70,7 +70,7 @@ class AnswerReader:
             self._effects[key] = answers.effects, answers.right
         return self._effects[key]
 
-    def _answers(self, side: Side, run: Run) -> Answers:
+    def _answers(self, side: Side, run: Run) -> ScoredAnswers:
         stored = read_arrays(self._results, run, f"{side.condition}/predictions.npz", SHAPES[side.task])
         if stored is None or not len(next(iter(stored.values()))):
             raise NoAnswersError(f"predictions.npz of {run.key} is missing or lacks what the test needs: {AGAIN}")
@@ -86,7 +86,7 @@ class AnswerReader:
         return NoAnswersError(f"predictions.npz of {run.key} {why}")
 
 
-def _of_images(stored: Arrays, side: Side) -> Answers:
+def _of_images(stored: Arrays, side: Side) -> ScoredAnswers:
     """The answers that the metric counts (for means over epochs: of the final weights). Raises ValueError."""
     if side.task == "two_digit":
         right = stored[side.metric.removeprefix("final_")] > 0
@@ -97,20 +97,20 @@ def _of_images(stored: Arrays, side: Side) -> Answers:
         raise ValueError("names digits that are none")
     values = 100.0 * (~right if side.metric == "error" else right)
     images = stored["bases"] if "bases" in stored else stored["labels"]
-    return Answers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), images)
+    return ScoredAnswers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), images)
 
 
-def _of_pairs(stored: Arrays, side: Side) -> Answers:
+def _of_pairs(stored: Arrays, side: Side) -> ScoredAnswers:
     """As `_of_images`, of MultiMNIST, which counts pairs by digit in the place of naming each one's."""
     missed, counts = stored["missed"], stored["digits"].astype(np.int64)
     if not np.array_equal(counts.sum(0), [2 * (missed == level).sum() for level in range(3)]):
         raise ValueError("counts other pairs by digit than it has")
     levels = np.array([0.0, 50.0, 100.0] if side.metric == "half_credit_error" else [0.0, 100.0, 100.0])
     mean = float(levels @ counts.sum(0) / counts.sum())
-    return Answers(mean, missed == 0, pair_effects(counts, levels), counts.sum(1))
+    return ScoredAnswers(mean, missed == 0, pair_effects(counts, levels), counts.sum(1))
 
 
-def _contradiction(answers: Answers, side: Side, run: Run, value: float) -> str | None:
+def _contradiction(answers: ScoredAnswers, side: Side, run: Run, value: float) -> str | None:
     """How the predictions are not those that the metric was computed from; None where they are."""
     metrics = run.metrics[side.condition or ""].metrics
     final = metrics.get(f"final_{side.metric}")  # of a mean over epochs, the last weights' is what was predicted

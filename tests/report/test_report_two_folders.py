@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.app import app
 from capsbench.report.collect import collect
-from capsbench.report.compare import Change, compare
+from capsbench.report.two_folders import Change, compare
 
 
 @pytest.fixture
@@ -116,6 +116,73 @@ def test_config_versions_device_and_budget_are_told_apart(folder: Path, other: P
     assert found["device"] == ["cpu", "cpu, cuda:0"]
     assert found["torch"] == ["2.11.0", "2.11.0, 2.12.0"]
     assert "python" not in found
+
+
+def edit_manifest(folder: Path, seed: int, key: str, value: Any, of: str = "digests") -> None:
+    path = toy.run_folder(folder, "mnist", "cnn", seed) / "manifest.json"
+    toy.change_json(path, **{of: json.loads(path.read_text())[of] | {key: value}})
+
+
+def told_apart(folder: Path, other: Path) -> dict[str, list[str]]:
+    return {where: sides for where, *sides in compare(collect(folder), collect(other)).differences}
+
+
+def test_the_source_of_every_seed_is_compared(folder: Path, other: Path) -> None:
+    edit_manifest(other, 2, "training_source", "d" * 64)
+    words = f"{'c' * 12} (seeds 0, 1), {'d' * 12} (seed 2)"
+    assert told_apart(folder, other) == {"mnist/cnn: training source": ["c" * 12, words]}
+    edit_manifest(folder, 1, "training_source", "d" * 64)  # the same two sources, of other seeds
+    found = told_apart(folder, other)["mnist/cnn: training source"]
+    assert found == [f"{'c' * 12} (seeds 0, 2), {'d' * 12} (seed 1)", words]
+    shutil.rmtree(toy.run_folder(other, "mnist", "cnn", 2))
+    edit_manifest(folder, 1, "training_source", "c" * 64)
+    assert told_apart(folder, other) == {}  # a seed fewer is no other source
+
+
+def test_machines_that_are_swapped_between_runs_are_told(folder: Path, other: Path) -> None:
+    edit_manifest(folder, 0, "device", "cuda:0", of="resolved")
+    edit_manifest(other, 1, "device", "cuda:0", of="resolved")
+    assert told_apart(folder, other) == {"device": ["cpu, cuda:0", "cpu, cuda:0, but another one for 2 runs"]}
+
+
+def test_a_commit_whose_files_may_have_been_changed_is_not_the_commit(folder: Path, other: Path) -> None:
+    edit_manifest(other, 1, "dirty", None, of="git")
+    assert told_apart(folder, other) == {"commit": ["0123456789", "0123456789, 0123456789 (perhaps changed)"]}
+
+
+def test_the_test_set_looked_at_is_compared(folder: Path, other: Path) -> None:
+    edit_manifest(other, 1, "test_set", "e" * 64)
+    assert list(told_apart(folder, other)) == ["mnist/cnn: test set"]
+
+
+def test_evaluations_of_the_same_weights_are_compared(folder: Path, other: Path) -> None:
+    metrics = toy.run_folder(other, "mnist", "cnn", 1) / "test" / "metrics.json"
+    toy.change_json(metrics, digest="f" * 64)
+    words = f"{'e' * 12} (seeds 0, 2), {'f' * 12} (seed 1)"
+    assert told_apart(folder, other) == {"mnist/cnn: evaluation of test": ["e" * 12, words]}
+    manifests = [toy.run_folder(side, "mnist", "cnn", 1) / "manifest.json" for side in (folder, other)]
+    for manifest in manifests:
+        toy.change_json(manifest, weights=None)
+    assert told_apart(folder, other) == {}  # the digest covers the weights, which may be others here
+    toy.change_json(manifests[1], weights="9" * 64)
+    toy.change_json(metrics, weights="9" * 64)
+    assert told_apart(folder, other) == {}  # and are others here
+    said = CliRunner().invoke(app, ["compare", str(folder), str(other)])
+    assert "same data, budget, config, training source, versions" in " ".join(said.output.split())
+    assert "cannot be said of 1 run, whose weights differ" in " ".join(said.output.split())
+
+
+def test_transforms_of_test_images_are_compared_whatever_the_weights(folder: Path, other: Path) -> None:
+    run = toy.run_folder(other, "affnist", "cnn-pool", 1)
+    made = {"name": "affnist-synth", "badge": "affnist-synth", "digest": "9" * 64}
+    toy.change_json(run / "converged" / "metrics.json", dataset=made)
+    words = f"none (seeds 0, 2), {'9' * 12} (seed 1)"
+    assert told_apart(folder, other) == {"affnist/cnn-pool: data digest of converged": ["none", words]}
+
+
+def test_a_failed_run_has_no_evaluation_that_differs(folder: Path, other: Path) -> None:
+    toy.fail(other, "mnist", "cnn", 1)
+    assert told_apart(folder, other) == {}
 
 
 def test_the_terminal_says_it(folder: Path, other: Path, tmp_path: Path) -> None:

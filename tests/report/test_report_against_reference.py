@@ -16,8 +16,8 @@ from scipy import stats
 
 from capsbench.report import Report
 from capsbench.report.ablation_table import ablation_table
+from capsbench.report.against_reference import factor_words
 from capsbench.report.collect import collect
-from capsbench.report.compared import factor_words
 from capsbench.report.extras import ExtraTable
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures.ladder import draw

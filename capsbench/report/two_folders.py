@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from capsbench.errors import counted
 from capsbench.report.mixtures import flat
 from capsbench.report.results import Results, Run
 from capsbench.report.statistics import Summary, difference, holm, summarise
@@ -38,14 +39,15 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TwoFolders:
     """All of it. `differences` are (where, in A, in B)."""
 
     changes: list[Change]
     differences: list[tuple[str, str, str]]
+    other_weights: int  # runs of both with other weights: whether they were scored alike their digests do not say
 
 
-def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
+def compare(a: Results, b: Results, every_metric: bool = False) -> TwoFolders:
     """Hold B against A, cell by cell: the metrics of the readable tables, or every metric.
 
     Beyond noise is a Welch test over seeds with p under 0.05 after Holm over all that was tested. Identical are the
@@ -58,7 +60,9 @@ def compare(a: Results, b: Results, every_metric: bool = False) -> Comparison:
     for k, p_holm in zip(tested, holm([changes[k].p or 0.0 for k in tested]), strict=True):
         found: Found = "beyond noise" if p_holm < ALPHA else "within noise"
         changes[k] = replace(changes[k], p_holm=p_holm, found=found)
-    return Comparison(changes, _plan_differences(a, b) + _run_differences(a, b))
+    both = [key for key, run in a.runs.items() if key in b.runs and (run.metrics or run.apart)]
+    other_weights = sum(not _same_weights(a.runs[key], b.runs[key]) for key in both)
+    return TwoFolders(changes, _plan_differences(a, b) + _run_differences(a, b), other_weights)
 
 
 Key = tuple[str, str, str, str]
@@ -120,38 +124,95 @@ def _plan_differences(a: Results, b: Results) -> list[tuple[str, str, str]]:
 
 
 def _run_differences(a: Results, b: Results) -> list[tuple[str, str, str]]:
-    """Config and training source cell by cell; versions and machines as the set over all runs of a folder."""
+    """Config, source and evaluation cell by cell; versions and machines as the set over all runs of a folder."""
     found = []
-    cells = [{run.key[:2]: run for run in reversed(list(side.runs.values()))} for side in (a, b)]
+    cells = [_cells(side) for side in (a, b)]
     for cell in [name for name in cells[0] if name in cells[1]]:
-        first, second = (
-            flat({**side[cell].manifest.config, "training source": _short(side[cell].manifest.digests)})
-            for side in cells
-        )
-        for key in sorted(first.keys() | second.keys()):
-            if first.get(key) != second.get(key):
-                found.append((f"{'/'.join(cell)}: {key}", str(first.get(key)), str(second.get(key))))
+        first, second = ({seed: _making(run) for seed, run in side[cell].items()} for side in cells)
+        for key in sorted({key for side in (first, second) for values in side.values() for key in values}):
+            x, y = ({seed: str(values.get(key)) for seed, values in side.items()} for side in (first, second))
+            if _is_other(x, y):
+                found.append((f"{'/'.join(cell)}: {key}", _by_seed(x), _by_seed(y)))
+        found += _evaluation_differences("/".join(cell), cells[0][cell], cells[1][cell])
     if not (a.runs and b.runs):
         return found
-    sides = [[_surroundings(run) for run in side.runs.values()] for side in (a, b)]
-    for name in dict.fromkeys(name for side in sides for run in side for name in run):
-        words = [_joined(sorted({run.get(name, "none") for run in side})) for side in sides]
+    sides = [{key: _surroundings(run) for key, run in side.runs.items()} for side in (a, b)]
+    both = [key for key in sides[0] if key in sides[1]]
+    for name in dict.fromkeys(name for side in sides for run in side.values() for name in run):
+        words = [_joined(sorted({run.get(name, "none") for run in side.values()})) for side in sides]
+        swapped = sum(sides[0][key].get(name, "none") != sides[1][key].get(name, "none") for key in both)
         if words[0] != words[1]:
             found.append((name, words[0], words[1]))
+        elif swapped:
+            found.append((name, words[0], f"{words[1]}, but another one for {counted(swapped, 'run')}"))
     return found
+
+
+def _cells(results: Results) -> dict[tuple[str, str], dict[int, Run]]:
+    """The runs of each cell by seed."""
+    found: dict[tuple[str, str], dict[int, Run]] = {}
+    for run in results.runs.values():
+        found.setdefault((run.key.task, run.key.variant), {})[run.key.seed] = run
+    return found
+
+
+def _making(run: Run) -> dict[str, object]:
+    """What decides a run's weights and is the same for every seed of a cell."""
+    digests = run.manifest.digests
+    sources = {"training source": _short(digests.get("training_source")), "test set": _short(digests.get("test_set"))}
+    return flat({**run.manifest.config, **sources})
+
+
+def _evaluation_differences(cell: str, a: dict[int, Run], b: dict[int, Run]) -> list[tuple[str, str, str]]:
+    """The conditions of a cell that were scored on other data, or with other options or by another source."""
+    found = []
+    metrics = [{seed: {**run.metrics, **run.apart} for seed, run in side.items()} for side in (a, b)]
+    told = [seed for seed in a if seed in b and _same_weights(a[seed], b[seed])]
+    for condition in dict.fromkeys(name for seed in a for name in metrics[0][seed]):
+        first, second = ({seed: of[condition] for seed, of in side.items() if condition in of} for side in metrics)
+        x, y = ({seed: _short(of.dataset.digest) for seed, of in side.items()} for side in (first, second))
+        if y and _is_other(x, y):
+            found.append((f"{cell}: data digest of {condition}", _by_seed(x), _by_seed(y)))
+        seeds = [seed for seed in told if seed in first and seed in second]
+        x, y = ({seed: _short(side[seed].digest) for seed in seeds} for side in (first, second))
+        if x != y:
+            found.append((f"{cell}: evaluation of {condition}", _by_seed(x), _by_seed(y)))
+    return found
+
+
+def _same_weights(a: Run, b: Run) -> bool:
+    """Whether evaluation digests can be held against each other: they cover the run's digest and its weights too."""
+    first, second = a.manifest, b.manifest
+    return first.weights is not None and (first.digest, first.weights) == (second.digest, second.weights)
+
+
+def _is_other(a: dict[int, str], b: dict[int, str]) -> bool:
+    """Whether values by seed differ: in a seed of both, or in what there is at all."""
+    return set(a.values()) != set(b.values()) or any(a[seed] != b[seed] for seed in a if seed in b)
+
+
+def _by_seed(values: dict[int, str]) -> str:
+    """`128`, or where seeds have several values `128 (seeds 0, 1), 64 (seed 2)`."""
+    seeds: dict[str, list[int]] = {}
+    for seed, value in sorted(values.items()):
+        seeds.setdefault(value, []).append(seed)
+    if len(seeds) == 1:
+        return next(iter(seeds))
+    return ", ".join(f"{value} (seed{'s' * (len(of) > 1)} {_joined(of)})" for value, of in seeds.items())
 
 
 def _surroundings(run: Run) -> dict[str, str]:
     """What a run was made with and on, beside its config."""
     manifest = run.manifest
-    git = f"{(manifest.git.commit or 'none')[:10]}{', changed' if manifest.git.dirty else ''}"
+    changed = {True: " (changed)", False: "", None: " (perhaps changed)"}[manifest.git.dirty]
+    git = f"{manifest.git.commit[:10]}{changed}" if manifest.git.commit else "none"
     resolved = {name: manifest.resolved.get(name) for name in ("device", "threads", "precision", "routing")}
     found = {**resolved, **manifest.machine, "commit": git, **manifest.versions}
     return {name: str(value) for name, value in found.items()}
 
 
-def _short(digests: dict[str, str | None]) -> str:
-    return (digests.get("training_source") or "none")[:12]
+def _short(digest: str | None) -> str:
+    return (digest or "none")[:12]
 
 
 def _joined(values: Iterable[object]) -> str:

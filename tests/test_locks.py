@@ -1,0 +1,47 @@
+"""A folder's lock: what becomes of the open file where no lock is got."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from capsbench.locks import lock
+
+
+def refused(number: int):
+    def flock(handle: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return flock
+
+
+def opened() -> set[Path]:
+    return set(Path("/dev/fd").iterdir())
+
+
+def test_a_lock_that_is_refused_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", refused(errno.EIO))
+    before = opened()
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        lock(tmp_path)
+    assert opened() == before
+
+
+def test_a_folder_another_has_leaves_no_file_open(tmp_path: Path) -> None:
+    ours = lock(tmp_path)
+    assert ours is not None
+    before = opened()
+    assert lock(tmp_path) is None
+    assert opened() == before
+    os.close(ours)
+
+
+def test_where_no_locks_are_known_the_folder_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", refused(errno.ENOLCK))
+    handle = lock(tmp_path)
+    assert handle is not None
+    os.close(handle)
