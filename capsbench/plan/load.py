@@ -236,6 +236,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
             except ValidationError as error:
                 raise sentence_of(error, TrainingPart, path, f"variants.{name}.training") from None
     known = shipped | resolve_variants(own, path, shipped)
+    trainings = {name: part for name in own if (part := _training_of(name, own, trainings)) is not None}
     named: dict[str, Spec] = {}
     for task_name, task in plan.tasks.given().items():
         if len(set(task.variants)) != len(task.variants):
@@ -265,6 +266,13 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     if idle := [name for name in own if name not in named.keys() | bases]:
         raise PlanError(f"{path}: variants.{idle[0]} is in no task's variants, so nothing trains it; name it in one.")
     return plan, named, trainings
+
+
+def _training_of(name: str, own: dict[str, Any], said: dict[str, TrainingPart]) -> TrainingPart | None:
+    """The training words of a plan's own variant: its base's, and its own in the place of them."""
+    part, base = said.get(name), own[name].get("base")
+    inherited = _training_of(base, own, said) if base in own else None  # resolve_variants saw that no chain is a ring
+    return part.over(inherited) if part and inherited else part or inherited
 
 
 def _namesake(name: str, path: Path) -> Path | None:

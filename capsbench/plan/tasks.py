@@ -80,6 +80,13 @@ class TrainingPart(Strict):
             raise ValueError("say either epochs or steps, not both")
         return self
 
+    def over(self, other: TrainingPart) -> TrainingPart:
+        """Both parts as one: this one's words win, and a length of its own replaces the other's in either unit."""
+        mine, theirs = (part.model_dump(exclude_none=True) for part in (self, other))
+        if {"epochs", "steps"} & mine.keys():
+            theirs = {key: value for key, value in theirs.items() if key not in ("epochs", "steps")}
+        return TrainingPart.model_validate(theirs | mine)
+
 
 class Axis(Strict):
     """Values that variants are trained with, one row each; a bare list is for all of the task's variants."""

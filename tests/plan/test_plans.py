@@ -297,6 +297,20 @@ def test_the_nearer_word_on_training_wins(plan) -> None:
     assert (mine.training.epochs, mine.training.steps, mine.training.batch) == (1, None, 8)
 
 
+def test_a_variant_trains_as_its_base_does_where_it_says_nothing_else(plan) -> None:
+    chain = """
+  long: {base: cnn, training: {epochs: 7, rate: 0.01}}
+  same: {base: long, title: The same}
+  short: {base: same, training: {steps: 9, batch: 8}}
+"""
+    path = plan(("\n  mine: {base: capsnet-r3, squash: half}\n", chain), ("[cnn, mine]", "[cnn, same, short]"))
+    cells = {cell.variant: cell.training for cell in House.load(path).cells}
+    assert (cells["cnn"].epochs, cells["cnn"].rate) == (2, 0.001)
+    assert (cells["same"].epochs, cells["same"].rate, cells["same"].batch) == (7, 0.01, 64)
+    short = cells["short"]
+    assert (short.epochs, short.steps, short.rate, short.batch) == (None, 9, 0.01, 8)
+
+
 def test_width_scales_every_model(plan) -> None:
     cnn, mine = House.load(plan()).cells
     assert cnn.spec.channels == [32, 32, 16]
