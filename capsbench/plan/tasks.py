@@ -181,6 +181,10 @@ class TaskPlan(Strict):
             return f"has train_on: pairs, which only the two_digit task knows, not {self.NAME}"
         if spec.train_on == "pairs" and not spec.takes_any_size():
             return "has train_on: pairs, images twice as large as digits, and takes images of one size"
+        if spec.train_on == "pairs" and getattr(spec, "reconstruction", "none") != "none":
+            return (
+                "has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction: none"
+            )
         return None
 
 

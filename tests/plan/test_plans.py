@@ -202,6 +202,14 @@ MISTAKES = [
         ("tasks:\n  mnist:", "  bad: {base: cnn, train_on: pairs}\ntasks:\n  two_digit: {variants: [bad]}\n  mnist:"),
         "variant bad has train_on: pairs, images twice as large as digits, and takes images of one size.",
     ),
+    (
+        (
+            "tasks:\n  mnist:",
+            "  bad: {base: convnet-avg, reconstruction: paper, train_on: pairs}\n"
+            "tasks:\n  two_digit: {variants: [bad]}\n  mnist:",
+        ),
+        "variant bad has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction:",
+    ),
     (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
     (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
     (("test_images: 100", "widths: {cnn: 2.0}"), "tasks.mnist.widths.cnn is 2.0"),
