@@ -182,7 +182,7 @@ def test_what_a_routing_is_told_is_read_from_its_code(monkeypatch) -> None:
     for spec, keywords in zip(specs, told, strict=True):
         assert keywords.keys() & {"squash", "normaliser"} == ROUTINGS[spec.routing].takes & {"squash", "normaliser"}
     monkeypatch.setattr("capsbench.plan.routings.ROUTINGS", {})
-    monkeypatch.setattr("capsbench.plan.variants.ROUTINGS", {})
+    monkeypatch.setattr("capsbench.plan.routed.ROUTINGS", {})
     assert [routing_keywords(spec) for spec in specs] == told
 
 
