@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from capsbench.plan.routed import RoutingOptions, routing_and_loss
+from capsbench.plan.routings import trained_by_input
 from capsbench.plan.spec import LinkedLoss, Spec, length_and_loss
 
 
@@ -34,6 +35,17 @@ class TwoDigitSpec(RoutingOptions, Spec):
         if self.head == "capsules" and self.scores != "classes":
             raise ValueError(
                 "scores can be set only with head: pool; with head: capsules they are the lengths of the capsules"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _routes_any_number_of_inputs(self) -> Self:
+        """A pair of digits has more lower capsules than the one digit that the model trains on."""
+        own = trained_by_input(self.routing, self.routing_options) if self.head == "capsules" else []
+        if own:
+            raise ValueError(
+                f"routing {self.routing} trains {' and '.join(own)} for each lower capsule, so it needs a fixed number "
+                "of them; a two-digit model has more of them in a pair of digits than in one"
             )
         return self
 

@@ -21,6 +21,7 @@ from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing import describe, names, resolve
 from capsbench.routing.checks import option_names
+from capsbench.routing.parameters import parameters_of
 from capsbench.training.step import Step
 
 VARIANTS = load_variants()
@@ -103,6 +104,9 @@ def test_what_specs_know_of_a_routing_is_what_its_code_says() -> None:
         assert facts.takes == SWITCHES & parameters.keys(), name
         assert facts.options == set(option_names(resolve(name))) - SWITCHES, name
         assert facts.squash == (parameters["squash"].default if "squash" in parameters else None), name
+        by_input = {word: p for word, p in parameters_of(resolve(name)).items() if "inputs" in p.shape}
+        assert facts.by_input == {word for word, p in by_input.items() if not p.optional}, name
+        assert {word for word, p in by_input.items() if p.optional} <= {"prior"}, name  # as trained_by_input has it
         if "normaliser" in parameters:
             assert facts.normaliser == parameters["normaliser"].default, name
         else:
@@ -138,6 +142,10 @@ MISTAKES = [
     ({"base": "cnn", "loss": "nll"}, "loss is 'nll'"),
     ({"base": "em-matrix", "loss": "cross-entropy"}, "loss is 'cross-entropy'; known: margin, spread."),
     ({"base": "em-matrix", "capsule_types": [16]}, "capsule_types is [16]"),
+    ({"base": "two-digit-kmeans", "routing": "learned"}, "routing learned trains prior for each lower capsule, so it"),
+    ({"base": "two-digit-kmeans", "routing": "self-attention"}, "routing self-attention trains prior for each lower"),
+    ({"base": "two-digit-kmeans", "routing": "self-routing"}, "self-routing trains gate_bias and gate_weight for each"),
+    ({"base": "two-digit-kmeans", "routing_options": {"prior": 0}}, "routing kmeans trains prior for each lower"),
 ]
 
 
