@@ -30,6 +30,10 @@ class CapsNetSpec(DecoderOptions, RoutingOptions, Spec):
         routing_and_loss(self.routing, self.loss)
         return self
 
+    def idle(self) -> dict[str, str]:
+        """As of every spec; beside the loss's, the decoder's and the routing's."""
+        return super().idle() | self.idle_of_decoder() | self.idle_of_routing()
+
     def smallest_image(self) -> int:
         """Two `kernel` convolutions without padding, the second of stride 2."""
         return 2 * self.kernel - 1

@@ -44,6 +44,15 @@ class CnnSpec(DecoderOptions, Spec):
         length_and_loss(self.loss, self.scores)
         return self
 
+    def idle(self) -> dict[str, str]:
+        """As of every spec; beside the loss's, the decoder's and the layers'."""
+        idle = super().idle() | self.idle_of_decoder()
+        if self.reconstruction == "none" and self.scores == "classes":
+            idle["dim"] = "without reconstruction or scores: length no class has a vector"
+        if max(self.pools, default=1) == 1:
+            idle["conv_dropout"] = "it comes after each pooling, and pools names none"
+        return idle
+
     def takes_any_size(self) -> bool:
         """With global average pooling."""
         return self.head == "average"

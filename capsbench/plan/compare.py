@@ -78,31 +78,13 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
 def _said(house: House, cell: Cell) -> dict[str, Any]:
     """A cell's config as one flat mapping, without choices that decide nothing in it; epochs as the steps they make."""
     config = cell.config()
-    variant = {key: value for key, value in config["variant"].items() if key not in _idle(config["variant"])}
+    variant = {key: value for key, value in config["variant"].items() if key not in cell.spec.idle()}
     training = {key: value for key, value in config["training"].items() if key not in ("epochs", "steps")}
     training["steps"] = cell.steps(house.epoch_images(cell.options))
     if training["decay_period"] != "scaled":
         training["decay_period"] = f"{training['decay_period']} steps"
     task = {key: "all" if value is None else value for key, value in config["task"].items()}
     return {**variant, **training, **task}
-
-
-def _idle(variant: dict[str, Any]) -> set[str]:
-    """The choices of a variant that another of its choices puts out of work."""
-    idle: set[str] = set()
-    if variant["loss"] != "margin":
-        idle |= {"down_weight"}
-    if variant.get("reconstruction") == "none":
-        idle |= {"decoder", "mask"}
-        if variant["model"] == "cnn" and variant["scores"] == "classes":
-            idle |= {"dim"}
-    if variant["model"] == "two-digit":
-        if variant["head"] == "capsules":
-            idle |= {"pooling", "dense", "scores"}
-        else:
-            idle |= set(RoutingOptions.model_fields)
-            idle |= {"dim"} if variant["scores"] == "classes" else set()
-    return idle
 
 
 def _word(value: Any) -> str:

@@ -6,6 +6,7 @@ import functools
 import re
 import types
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,12 @@ def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = ""
     return PlanError(f"{file}: {where} is {first['input']!r}, but {message[0].lower()}{message[1:]}.")
 
 
-def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
-    """A checked spec from its mapping. Raises PlanError naming file, variant and key."""
+def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[str] | None = None) -> Spec:
+    """A checked spec from its mapping. Raises PlanError naming file, variant and key.
+
+    own: the keys that the variant says itself (all, when not said), which have to do something. What it has of its base
+    may be put out of work by them: without a decoder there is no mask, and none should have to be unsaid.
+    """
     model = values.get("model")
     if model is None:
         raise PlanError(f"{file}: variant {name} names neither `base`, the variant that it changes, nor `model`.")
@@ -153,9 +158,13 @@ def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
         raise PlanError(f"{file}: variant {name}: share must be 'all', the only sharing that takes images of any size.")
     try:
-        return SPECS[model].model_validate(values)
+        spec = SPECS[model].model_validate(values)
     except ValidationError as error:
         raise sentence_of(error, SPECS[model], file, name) from None
+    for key, why in spec.idle().items():
+        if key in (values if own is None else own) and values[key] != SPECS[model].model_fields[key].default:
+            raise PlanError(f"{file}: variant {name}: {key} does nothing, since {why}; leave it out.")
+    return spec
 
 
 def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +200,7 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
             raise PlanError(
                 f"{file}: {name!r} is not a name for a variant: letters, digits, '_', '-', '+' and single dots only."
             )
-        specs[name] = build_spec(resolve(name, ()), file, name)
+        specs[name] = build_spec(resolve(name, ()), file, name, own=raw[name])
     return specs
 
 
@@ -205,7 +214,7 @@ def load_variants() -> dict[str, Spec]:
 def custom_variant(name: str, shipped: dict[str, Spec], file: Path) -> Spec:
     """The variant that a bare `my_file:my_routing` stands for: the paper's CapsNet with that routing."""
     words = {"routing": name, "title": name, "source": f"{name.split(':')[0]}, outside the suite"}
-    return build_spec(changed(shipped[CUSTOM_BASE].model_dump(), words), file, name)
+    return build_spec(changed(shipped[CUSTOM_BASE].model_dump(), words), file, name, own=words)
 
 
 def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart]]:

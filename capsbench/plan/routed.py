@@ -86,6 +86,12 @@ class RoutingOptions(Strict):
                 raise ValueError(f"routing_options: routing {self.routing} takes no option {key!r}{hint}")
         return self
 
+    def idle_of_routing(self) -> dict[str, str]:
+        """Of these keys those that do nothing, as `Spec.idle` has them; a routing from outside knows best."""
+        if self.iterations > 1 or is_custom(self.routing):
+            return {}
+        return {"detach_inner": "of one pass there are no others that gradient could flow through"}
+
 
 def routing_and_loss(routing: str, loss: str) -> None:
     """Raise ValueError where the routing's scores are not what the loss takes; a routing from outside knows best."""

@@ -44,6 +44,10 @@ class Spec(Strict):
 
         return self.model_copy(update={name: scale(getattr(self, name)) for name in self.SCALED})
 
+    def idle(self) -> dict[str, str]:
+        """The keys that do nothing beside what else is said here, each with what puts it out of work."""
+        return {} if self.loss == "margin" else {"down_weight": f"loss {self.loss} has no lambda"}
+
     def smallest_image(self) -> int:
         """The smallest height or width in pixels that the model can take."""
         return 1
@@ -64,6 +68,10 @@ class DecoderOptions(Strict):
     reconstruction: Reconstruction = "none"  # the weight of the squared error beside the loss; none: no decoder
     decoder: list[PositiveInt] = [512, 1024]  # its hidden layers
     mask: Literal["class", "agnostic"] = "class"  # what it sees: the class's vector in its place, or alone
+
+    def idle_of_decoder(self) -> dict[str, str]:
+        """Of this decoder's keys those that do nothing, as `Spec.idle` has them."""
+        return dict.fromkeys(("decoder", "mask"), "reconstruction is none") if self.reconstruction == "none" else {}
 
 
 def length_and_loss(loss: str, scores: str) -> None:

@@ -49,6 +49,15 @@ class TwoDigitSpec(RoutingOptions, Spec):
             )
         return self
 
+    def idle(self) -> dict[str, str]:
+        """As of every spec; beside the loss's, those of the other head and of the routing."""
+        if self.head == "capsules":
+            other = dict.fromkeys(("pooling", "dense", "scores"), "it is of head: pool, and head is capsules")
+            return super().idle() | other | self.idle_of_routing()
+        of_capsules = dict.fromkeys(RoutingOptions.model_fields, "it is of head: capsules, and head is pool")
+        by_number = {"dim": "scores: classes gives each class a number and no vector"}
+        return super().idle() | of_capsules | (by_number if self.scores == "classes" else {})
+
     def takes_any_size(self) -> bool:
         """By pooling, or by one W for all positions."""
         return True
