@@ -252,7 +252,7 @@ class House:
 
     def reductions(self, cell: Cell) -> list[str]:
         """What this cell does with less than the paper's protocol, in words for the tables."""
-        return [words for _, words in self.reduced(cell)]
+        return [found.words for found in self.reduced(cell)]
 
     def reduced(self, cell: Cell) -> list[Reduction]:
         """The same, each with what it means for a claim."""
@@ -278,7 +278,7 @@ class House:
             "seeds": list(self.plan.seeds),
             "dataset": dataset,
             "reductions": {task: self.task_reductions(task) for task in tasks},
-            "reduced": {cell.label: [found._asdict() for found in self.reduced(cell)] for cell in self.cells},
+            "reduced": {cell.label: [found.as_json() for found in self.reduced(cell)] for cell in self.cells},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "comparisons": comparisons(self),

@@ -11,6 +11,7 @@ from small_plan import PLAN
 from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.done import run_digests
+from capsbench.plan.tasks import Reduction
 from capsbench.training.schedule import rate_at
 
 NO_PLANS = ("claims", "published", "variants")
@@ -32,7 +33,7 @@ def test_paper_s_plan_is_the_paper_s() -> None:
         assert cell.spec == shipped[cell.variant]
         assert cell.seeds == (0, 1, 2, 3, 4)
         assert cell.steps() == 46_875
-        assert house.reduced(cell) == [("budget", "46,875 steps in the place of the authors' 300,000")]
+        assert house.reduced(cell) == [Reduction("budget", "46,875 steps in the place of the authors' 300,000")]
     assert house.reductions(house.cell("two_digit", "two-digit-kmeans")) == []
 
 
@@ -58,7 +59,7 @@ def test_every_task_decays_to_where_its_published_period_would() -> None:
     assert whole.training.decay_period == 20_000
     ends = [rate_at(one.steps(), one.steps(), one.training) for one in (cell, whole)]
     assert ends == pytest.approx([1e-3 * 0.96 ** (468_750 / 20_000)] * 2, rel=1e-3)
-    assert house.reduced(cell)[0] == ("training", "6,000,000 training pairs seen, of the paper's 60,000,000")
+    assert house.reduced(cell)[0] == Reduction("training", "6,000,000 training pairs seen, of the paper's 60,000,000")
 
 
 def test_the_authors_budget_is_300k_steps_of_the_published_decay() -> None:
@@ -66,7 +67,7 @@ def test_the_authors_budget_is_300k_steps_of_the_published_decay() -> None:
     found = {(cell.task, cell.steps(), cell.training.decay_period) for cell in house.cells}
     assert found == {("mnist", 300_000, 2000), ("multimnist", 468_750, 20_000)}
     # every one of the paper's 60 million pairs once, so that its values can be judged
-    assert {kind for cell in house.cells if cell.task == "multimnist" for kind, _ in house.reduced(cell)} == {
+    assert {found.kind for cell in house.cells if cell.task == "multimnist" for found in house.reduced(cell)} == {
         "measuring"
     }
 
@@ -77,7 +78,7 @@ def test_quick_names_its_reductions() -> None:
         words = house.reductions(cell)
         assert "2 of 5 seeds" in words
         assert any(word.startswith("width 1/") for word in words)
-        kinds = {kind for kind, _ in house.reduced(cell)}
+        kinds = {found.kind for found in house.reduced(cell)}
         assert kinds - {"digits"} == {"experiment", "training", "measuring"}  # so it judges no claim
     paper = House.load(config_folder() / "paper.yaml")
     for task, words in (
@@ -87,7 +88,7 @@ def test_quick_names_its_reductions() -> None:
     ):
         cells = [cell for cell in house.cells if cell.task == task]
         kind = "digits" if task == "multimnist" else "measuring"
-        assert all((kind, words) in house.reduced(cell) for cell in cells)
+        assert all((kind, words) in [found[:2] for found in house.reduced(cell)] for cell in cells)
         assert words.split()[0] not in {said.split()[0] for said in paper.task_reductions(task)}
 
 
@@ -114,7 +115,7 @@ def test_a_task_that_cuts_its_budget_judges_no_published_value(tmp_path: Path, h
     path = tmp_path / "cut.yaml"
     path.write_text(f"name: cut\n{head}tasks:\n  {task}\n")
     for cell in (house := House.load(path)).cells:
-        kind, said = house.reduced(cell)[0]
+        kind, said, _ = house.reduced(cell)[0]
         assert kind == "training"
         assert said.startswith(words)
 
@@ -123,7 +124,7 @@ def test_who_holds_out_most_digits_trains_on_few(tmp_path: Path) -> None:
     path = tmp_path / "held.yaml"
     path.write_text(f"name: held\n{SHORT}tasks:\n  affnist: {{variants: [cnn-pool], held_out: 50_000}}\n")
     house = House.load(path)
-    assert ("experiment", "10,000 training digits") in house.reduced(house.cells[0])
+    assert Reduction("experiment", "10,000 training digits") in house.reduced(house.cells[0])
 
 
 def test_an_epoch_of_few_digits_a_class_is_short(plan) -> None:
