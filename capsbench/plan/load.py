@@ -15,9 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.custom import check_custom
+from capsbench.plan.digits import check_training_digits
 from capsbench.plan.routings import CUSTOM_ROUTING
 from capsbench.plan.schema import SAFE_NAME, Plan
-from capsbench.plan.tasks import TRAINING_DIGITS, TaskPlan, TrainingPart
+from capsbench.plan.tasks import TrainingPart
 from capsbench.plan.variants import SPECS, RoutingOptions, Spec
 
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
@@ -255,7 +256,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
                 f"{path}: tasks.{task_name}.widths: {foreign[0]!r} is not among the variants"
                 f"{nearest(foreign[0], task.variants)}"
             )
-        _check_digits(plan, task_name, task, path)
+        check_training_digits(plan, task_name, task, path)
         for variant in task.variants:
             if ":" in variant and (folder := variant.replace(":", ".")) in task.variants:
                 raise PlanError(
@@ -295,18 +296,3 @@ def _namesake(name: str, path: Path) -> Path | None:
         if re.search(r"^tasks:", text, re.MULTILINE) and (said[1] if said else other.stem) == name:
             return other
     return None
-
-
-def _check_digits(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:
-    """Raise PlanError where a task asks for more training digits than there are, to train on or to hold out."""
-    own: int | None = getattr(task, "held_out", None)
-    asked = {f"tasks.{name}.train_images": task.train_images or 1}  # at least one is left to train on
-    if own is not None:
-        asked[f"tasks.{name}.held_out"] = own
-    elif task.tuned and plan.tuning is not None:
-        asked["tuning.held_out"] = plan.tuning.held_out
-    if sum(asked.values()) > TRAINING_DIGITS:
-        if task.train_images is None:
-            del asked[f"tasks.{name}.train_images"]
-        said = " and ".join(f"{key} is {value:,}" for key, value in asked.items())
-        raise PlanError(f"{path}: {said}, but there are {TRAINING_DIGITS:,} training digits in all; ask for fewer.")

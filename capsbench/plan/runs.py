@@ -13,6 +13,7 @@ from typing import Any
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
+from capsbench.plan.digits import STAND_IN_IMAGES, check_digits_a_class, of_stand_in
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
 from capsbench.plan.schema import Plan, Training
@@ -22,8 +23,6 @@ from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
 TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
-# scikit-learn's digits have no more
-STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
 
 
 def results_root() -> Path:
@@ -148,10 +147,8 @@ class House:
     def _cells(self) -> Iterator[Cell]:
         for task_name, task in self.plan.tasks.given().items():
             if self.dataset == "uci-digits":
-                said = {key: getattr(task, key, None) for key in STAND_IN_IMAGES}
-                task = task.model_copy(
-                    update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value}
-                )
+                task = of_stand_in(task)
+            check_digits_a_class(task, self.dataset, self.path)
             for row in rows_of(task, self.specs, self.path):
                 yield self._cell(task_name, task, row)
 

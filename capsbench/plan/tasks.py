@@ -141,11 +141,6 @@ class TaskPlan(Strict):
 
     @model_validator(mode="after")
     def _has_so_many_digits(self) -> Self:
-        each = (self.train_images or TRAINING_DIGITS) // CLASSES
-        axis = self.axes.per_class.values if self.axes.per_class else []
-        if (most := max([self.train_per_class or 0, *axis])) > each:
-            of = f"train_images: {self.train_images:,} has" if self.train_images else "there are"
-            raise ValueError(f"{most:,} training digits a class are asked for, and {of} {each:,} at the most")
         if (self.test_images or 0) > TEST_DIGITS:
             raise ValueError(f"test_images is {self.test_images:,}, and there are {TEST_DIGITS:,} test digits")
         return self

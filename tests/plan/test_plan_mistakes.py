@@ -17,10 +17,21 @@ MISTAKES = [
     (("test_images: 100", "seeds: [3, 3]"), "seeds [3, 3] name one seed twice"),
     (("test_images: 100", "test_images: 10_001"), "test_images is 10,001, and there are 10,000 test digits"),
     (
-        ("test_images: 100", "train_per_class: 6_001"),
-        "6,001 training digits a class are asked for, and there are 6,000",
+        ("test_images: 100", "train_per_class: 5_422"),
+        "tasks.mnist.train_per_class is 5,422, but the smallest class of mnist has 5,421 training digits; ask for",
     ),
-    (("test_images: 100", "train_images: 90\n    axes: {per_class: [10]}"), "and train_images: 90 has 9 at the most"),
+    (
+        ("test_images: 100", "axes: {per_class: [10, 5_422]}"),
+        "tasks.mnist.axes.per_class names 5,422, but the smallest class of mnist has 5,421 training digits",
+    ),
+    (
+        ("test_images: 100", "train_images: 90\n    axes: {per_class: [10]}"),
+        "tasks.mnist.axes.per_class names 10, but 90 training digits are 9 a class; ask for fewer.",
+    ),
+    (
+        ("test_images: 100", "train_images: 50\n    axes: {per_class: [2, 5]}"),
+        "tasks.mnist.axes.per_class names 5, which is all that its variants train on; leave it out",
+    ),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
     (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
