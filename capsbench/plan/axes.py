@@ -118,6 +118,8 @@ def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
     }
     for key, values in said.items():
         _among(values, names, f"{place}.{key}")
+    if alone := next((row for row, other in task.references.items() if row == other), None):
+        raise PlanError(f"{place}.references compares {alone} with itself; name another row, or leave it out.")
     if len(set(task.ladder)) != len(task.ladder):
         raise PlanError(f"{place}.ladder names a variant twice.")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House
 
 # What makes up a model of one kind has no counterpart in another kind: `model` stands for all of it.
-OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder"})
+OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder", "primary_types"})
 NOT_SAID = "none"
 
 
@@ -51,6 +51,9 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     """
     mine, theirs = _said(house, cell), _said(house, other)
     kinds = mine["model"] != theirs["model"]
+    own_layers = OF_THE_MODEL
+    if "routing" not in mine or "routing" not in theirs:  # passes of a layer that the other kind has none like
+        own_layers |= {"iterations"}
     keys = [key for key in mine if key in theirs]
     rerouted = mine.get("routing") != theirs.get("routing")
     facts = ROUTINGS.get(str(mine.get("routing")))
@@ -58,7 +61,7 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     found = []
     for key in keys:
         value, reference = mine.get(key), theirs.get(key)
-        if value == reference or (kinds and key in OF_THE_MODEL):
+        if value == reference or (kinds and key in own_layers):
             continue
         brought = not kinds and rerouted and key in RoutingOptions.OF_THE_ROUTING
         found.append(
