@@ -16,7 +16,7 @@ from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.digits import STAND_IN_IMAGES, check_digits_a_class, of_stand_in
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
-from capsbench.plan.schema import Plan, Training
+from capsbench.plan.schema import CostPlan, Plan, Training
 from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
@@ -295,9 +295,19 @@ class House:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the whole plan as resolved: every cell's config, seeds and evaluation."""
+        """The digest of the whole plan as resolved: every cell's config, seeds and evaluation, what its tables compare.
+
+        Of comparisons and costs it has what is not the default, so that a plan without keeps the digest that it had
+        before they counted.
+        """
         cells = [
             [cell.label, list(cell.seeds), cell.promise(), cell.options.evaluation_options(), cell.spec.title]
             for cell in self.cells
         ]
-        return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells])
+        compared: dict[str, Any] = {}
+        for name, task in self.plan.tasks.given().items():
+            words = task.model_dump(include={"reference", "references", "ladder"}, exclude_defaults=True)
+            compared |= {name: words} if words else {}
+        if self.plan.cost != CostPlan():
+            compared["cost"] = self.plan.cost.model_dump() if self.plan.cost else None
+        return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells, *([compared] if compared else [])])

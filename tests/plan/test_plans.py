@@ -12,6 +12,7 @@ from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.done import run_digests
 from capsbench.plan.tasks import Reduction
+from capsbench.provenance import digest_of
 from capsbench.training.schedule import rate_at
 
 NO_PLANS = ("claims", "published", "variants")
@@ -212,6 +213,30 @@ def test_a_digest_changes_with_what_decides_the_weights_and_with_nothing_else(pl
     assert digests(("squash: half", "squash: tanh"))[1] != base[1]
     assert digests(("epochs: 2", "epochs: 3"))[0] != base[0]
     assert digests(("test_images: 100", "train_images: 100"))[0] != base[0]
+
+
+def test_a_plan_that_compares_or_measures_otherwise_has_another_digest(plan) -> None:
+    """By it a copy is told from the plan whose results it would replace."""
+
+    def digest(*words: str) -> str:
+        return House.load(plan(("test_images: 100", "\n    ".join(("test_images: 100", *words))))).digest
+
+    compared = ("reference: cnn", "reference: mine", "references: {mine: cnn}", "ladder: [cnn, mine]", "ladder: [cnn]")
+    others = [digest(said) for said in compared]
+    measured = [House.load(plan(("tasks:", f"cost: {said}\ntasks:"))).digest for said in ("false", "{batch: 7}")]
+    assert len({digest(), *others, *measured}) == 1 + len(others) + len(measured)
+    assert digest("references: {}", "ladder: []") == digest()
+    assert House.load(plan(("tasks:", "cost: {batch: 128}\ntasks:"))).digest == digest()
+
+
+def test_the_plan_of_published_results_is_known_by_its_digest() -> None:
+    """Their manifests name it too: what becomes part of a plan's digest may not change theirs."""
+    house = House.load(config_folder() / "paper.yaml")
+    cells = [
+        [cell.label, list(cell.seeds), cell.promise(), cell.options.evaluation_options(), cell.spec.title]
+        for cell in house.cells
+    ]
+    assert house.digest == digest_of([house.plan.name, house.plan.budget, house.plan.about, cells])
 
 
 def test_epochs_become_steps_without_losing_a_digit(plan) -> None:
