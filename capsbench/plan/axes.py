@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsbench.errors import PlanError, nearest
+from capsbench.plan.digits import digits_there
 from capsbench.plan.tasks import CLASSES, Axis, TaskPlan
 from capsbench.plan.variants import Spec, checked
 
@@ -117,6 +118,8 @@ def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
     }
     for key, values in said.items():
         _among(values, names, f"{place}.{key}")
+    if alone := next((row for row, other in task.references.items() if row == other), None):
+        raise PlanError(f"{place}.references compares {alone} with itself; name another row, or leave it out.")
     if len(set(task.ladder)) != len(task.ladder):
         raise PlanError(f"{place}.ladder names a variant twice.")
 
@@ -135,7 +138,7 @@ def points_of(house: House) -> dict[str, list[dict[str, Any]]]:
                 continue
             base = cells[cell.base]
             for axis in ("per_class", "iterations"):
-                value, own = (_place(axis, of, house) for of in (cell, base))
+                value, own = (_place(axis, of) for of in (cell, base))
                 if value is not None and own is not None and value != own:
                     points.setdefault((axis, base.folder_name), {base.folder_name: own})[cell.folder_name] = value
         if points:
@@ -147,8 +150,8 @@ def points_of(house: House) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _place(axis: str, cell: Cell, house: House) -> int | None:
+def _place(axis: str, cell: Cell) -> int | None:
     """Where a cell stands on an axis; None where it has no such number."""
     if axis == "per_class":
-        return cell.options.train_per_class or house.training_digits(cell.options) // CLASSES
+        return cell.options.train_per_class or digits_there(cell.options, cell.dataset) // CLASSES
     return getattr(cell.spec, "iterations", None)

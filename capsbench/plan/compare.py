@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House
 
 # What makes up a model of one kind has no counterpart in another kind: `model` stands for all of it.
-OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder"})
+OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder", "primary_types"})
 NOT_SAID = "none"
 
 
@@ -51,6 +51,9 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     """
     mine, theirs = _said(house, cell), _said(house, other)
     kinds = mine["model"] != theirs["model"]
+    own_layers = OF_THE_MODEL
+    if "routing" not in mine or "routing" not in theirs:  # passes of a layer that the other kind has none like
+        own_layers |= {"iterations"}
     keys = [key for key in mine if key in theirs]
     rerouted = mine.get("routing") != theirs.get("routing")
     facts = ROUTINGS.get(str(mine.get("routing")))
@@ -58,7 +61,7 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     found = []
     for key in keys:
         value, reference = mine.get(key), theirs.get(key)
-        if value == reference or (kinds and key in OF_THE_MODEL):
+        if value == reference or (kinds and key in own_layers):
             continue
         brought = not kinds and rerouted and key in RoutingOptions.OF_THE_ROUTING
         found.append(
@@ -78,31 +81,13 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
 def _said(house: House, cell: Cell) -> dict[str, Any]:
     """A cell's config as one flat mapping, without choices that decide nothing in it; epochs as the steps they make."""
     config = cell.config()
-    variant = {key: value for key, value in config["variant"].items() if key not in _idle(config["variant"])}
+    variant = {key: value for key, value in config["variant"].items() if key not in cell.spec.idle()}
     training = {key: value for key, value in config["training"].items() if key not in ("epochs", "steps")}
     training["steps"] = cell.steps(house.epoch_images(cell.options))
     if training["decay_period"] != "scaled":
         training["decay_period"] = f"{training['decay_period']} steps"
     task = {key: "all" if value is None else value for key, value in config["task"].items()}
     return {**variant, **training, **task}
-
-
-def _idle(variant: dict[str, Any]) -> set[str]:
-    """The choices of a variant that another of its choices puts out of work."""
-    idle: set[str] = set()
-    if variant["loss"] != "margin":
-        idle |= {"down_weight"}
-    if variant.get("reconstruction") == "none":
-        idle |= {"decoder", "mask"}
-        if variant["model"] == "cnn" and variant["scores"] == "classes":
-            idle |= {"dim"}
-    if variant["model"] == "two-digit":
-        if variant["head"] == "capsules":
-            idle |= {"pooling", "dense", "scores"}
-        else:
-            idle |= set(RoutingOptions.model_fields)
-            idle |= {"dim"} if variant["scores"] == "classes" else set()
-    return idle
 
 
 def _word(value: Any) -> str:

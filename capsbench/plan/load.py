@@ -6,6 +6,7 @@ import functools
 import re
 import types
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.custom import check_custom
+from capsbench.plan.digits import check_training_digits
 from capsbench.plan.routings import CUSTOM_ROUTING
 from capsbench.plan.schema import SAFE_NAME, Plan
-from capsbench.plan.tasks import TRAINING_DIGITS, TaskPlan, TrainingPart
+from capsbench.plan.tasks import TrainingPart
 from capsbench.plan.variants import SPECS, RoutingOptions, Spec
 
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
@@ -143,8 +145,12 @@ def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = ""
     return PlanError(f"{file}: {where} is {first['input']!r}, but {message[0].lower()}{message[1:]}.")
 
 
-def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
-    """A checked spec from its mapping. Raises PlanError naming file, variant and key."""
+def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[str] | None = None) -> Spec:
+    """A checked spec from its mapping. Raises PlanError naming file, variant and key.
+
+    own: the keys that the variant says itself (all, when not said), which have to do something. What it has of its base
+    may be put out of work by them: without a decoder there is no mask, and none should have to be unsaid.
+    """
     model = values.get("model")
     if model is None:
         raise PlanError(f"{file}: variant {name} names neither `base`, the variant that it changes, nor `model`.")
@@ -153,9 +159,13 @@ def build_spec(values: dict[str, Any], file: Path, name: str) -> Spec:
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
         raise PlanError(f"{file}: variant {name}: share must be 'all', the only sharing that takes images of any size.")
     try:
-        return SPECS[model].model_validate(values)
+        spec = SPECS[model].model_validate(values)
     except ValidationError as error:
         raise sentence_of(error, SPECS[model], file, name) from None
+    for key, why in spec.idle().items():
+        if key in (values if own is None else own) and values[key] != SPECS[model].model_fields[key].default:
+            raise PlanError(f"{file}: variant {name}: {key} does nothing, since {why}; leave it out.")
+    return spec
 
 
 def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +201,7 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
             raise PlanError(
                 f"{file}: {name!r} is not a name for a variant: letters, digits, '_', '-', '+' and single dots only."
             )
-        specs[name] = build_spec(resolve(name, ()), file, name)
+        specs[name] = build_spec(resolve(name, ()), file, name, own=raw[name])
     return specs
 
 
@@ -205,7 +215,7 @@ def load_variants() -> dict[str, Spec]:
 def custom_variant(name: str, shipped: dict[str, Spec], file: Path) -> Spec:
     """The variant that a bare `my_file:my_routing` stands for: the paper's CapsNet with that routing."""
     words = {"routing": name, "title": name, "source": f"{name.split(':')[0]}, outside the suite"}
-    return build_spec(changed(shipped[CUSTOM_BASE].model_dump(), words), file, name)
+    return build_spec(changed(shipped[CUSTOM_BASE].model_dump(), words), file, name, own=words)
 
 
 def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart]]:
@@ -236,6 +246,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
             except ValidationError as error:
                 raise sentence_of(error, TrainingPart, path, f"variants.{name}.training") from None
     known = shipped | resolve_variants(own, path, shipped)
+    trainings = {name: part for name in own if (part := _training_of(name, own, trainings)) is not None}
     named: dict[str, Spec] = {}
     for task_name, task in plan.tasks.given().items():
         if len(set(task.variants)) != len(task.variants):
@@ -245,7 +256,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
                 f"{path}: tasks.{task_name}.widths: {foreign[0]!r} is not among the variants"
                 f"{nearest(foreign[0], task.variants)}"
             )
-        _check_digits(plan, task_name, task, path)
+        check_training_digits(plan, task_name, task, path)
         for variant in task.variants:
             if ":" in variant and (folder := variant.replace(":", ".")) in task.variants:
                 raise PlanError(
@@ -267,6 +278,13 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     return plan, named, trainings
 
 
+def _training_of(name: str, own: dict[str, Any], said: dict[str, TrainingPart]) -> TrainingPart | None:
+    """The training words of a plan's own variant: its base's, and its own in the place of them."""
+    part, base = said.get(name), own[name].get("base")
+    inherited = _training_of(base, own, said) if base in own else None  # resolve_variants saw that no chain is a ring
+    return part.over(inherited) if part and inherited else part or inherited
+
+
 def _namesake(name: str, path: Path) -> Path | None:
     """Another plan in the folder of `path` that has this name: by its own word, or as its file is called."""
     for other in sorted(path.parent.glob("*.y*ml")):
@@ -278,18 +296,3 @@ def _namesake(name: str, path: Path) -> Path | None:
         if re.search(r"^tasks:", text, re.MULTILINE) and (said[1] if said else other.stem) == name:
             return other
     return None
-
-
-def _check_digits(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:
-    """Raise PlanError where a task asks for more training digits than there are, to train on or to hold out."""
-    own: int | None = getattr(task, "held_out", None)
-    asked = {f"tasks.{name}.train_images": task.train_images or 1}  # at least one is left to train on
-    if own is not None:
-        asked[f"tasks.{name}.held_out"] = own
-    elif task.tuned and plan.tuning is not None:
-        asked["tuning.held_out"] = plan.tuning.held_out
-    if sum(asked.values()) > TRAINING_DIGITS:
-        if task.train_images is None:
-            del asked[f"tasks.{name}.train_images"]
-        said = " and ".join(f"{key} is {value:,}" for key, value in asked.items())
-        raise PlanError(f"{path}: {said}, but there are {TRAINING_DIGITS:,} training digits in all; ask for fewer.")

@@ -13,17 +13,16 @@ from typing import Any
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
+from capsbench.plan.digits import STAND_IN_IMAGES, check_digits_a_class, of_stand_in
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
-from capsbench.plan.schema import Plan, Training
+from capsbench.plan.schema import CostPlan, Plan, Training
 from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
 TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
-# scikit-learn's digits have no more
-STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
 
 
 def results_root() -> Path:
@@ -148,10 +147,8 @@ class House:
     def _cells(self) -> Iterator[Cell]:
         for task_name, task in self.plan.tasks.given().items():
             if self.dataset == "uci-digits":
-                said = {key: getattr(task, key, None) for key in STAND_IN_IMAGES}
-                task = task.model_copy(
-                    update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value}
-                )
+                task = of_stand_in(task)
+            check_digits_a_class(task, self.dataset, self.path)
             for row in rows_of(task, self.specs, self.path):
                 yield self._cell(task_name, task, row)
 
@@ -252,7 +249,7 @@ class House:
 
     def reductions(self, cell: Cell) -> list[str]:
         """What this cell does with less than the paper's protocol, in words for the tables."""
-        return [words for _, words in self.reduced(cell)]
+        return [found.words for found in self.reduced(cell)]
 
     def reduced(self, cell: Cell) -> list[Reduction]:
         """The same, each with what it means for a claim."""
@@ -278,7 +275,7 @@ class House:
             "seeds": list(self.plan.seeds),
             "dataset": dataset,
             "reductions": {task: self.task_reductions(task) for task in tasks},
-            "reduced": {cell.label: [found._asdict() for found in self.reduced(cell)] for cell in self.cells},
+            "reduced": {cell.label: [found.as_json() for found in self.reduced(cell)] for cell in self.cells},
             "tasks": tasks,
             "titles": {cell.folder_name: cell.spec.title or cell.variant for cell in self.cells},
             "comparisons": comparisons(self),
@@ -298,9 +295,19 @@ class House:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the whole plan as resolved: every cell's config, seeds and evaluation."""
+        """The digest of the whole plan as resolved: every cell's config, seeds and evaluation, what its tables compare.
+
+        Of comparisons and costs it has what is not the default, so that a plan without keeps the digest that it had
+        before they counted.
+        """
         cells = [
             [cell.label, list(cell.seeds), cell.promise(), cell.options.evaluation_options(), cell.spec.title]
             for cell in self.cells
         ]
-        return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells])
+        compared: dict[str, Any] = {}
+        for name, task in self.plan.tasks.given().items():
+            words = task.model_dump(include={"reference", "references", "ladder"}, exclude_defaults=True)
+            compared |= {name: words} if words else {}
+        if self.plan.cost != CostPlan():
+            compared["cost"] = self.plan.cost.model_dump() if self.plan.cost else None
+        return digest_of([self.plan.name, self.plan.budget, self.plan.about, cells, *([compared] if compared else [])])

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from capsbench.plan.spec import Strict
 from capsbench.plan.tasks import (
     PUBLISHED_STEPS,
     AffnistTask,
@@ -20,7 +21,6 @@ from capsbench.plan.tasks import (
     TwoDigitTask,
 )
 from capsbench.plan.tuning import Tuning
-from capsbench.plan.variants import Strict
 
 SAFE_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")  # of folders; no shell word
 SHORT_EPOCHS = 100

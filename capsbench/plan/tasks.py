@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from capsbench.plan.variants import Fraction, Spec, Strict
+from capsbench.plan.spec import Fraction, Spec, Strict
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -55,11 +55,17 @@ class Reduction(NamedTuple):
     published number. `budget`: as short as the budget `short` says it is, which is said beside every verdict (the
     paper gives no number of steps, the authors' code does). `digits`: fewer test images, which judges no claim whose
     interval is of seeds alone, as it knows nothing of other test digits. `measuring`: fewer seeds, transforms or
-    epochs, or images that still show every digit, which widens intervals.
+    epochs, or images that still show every digit, which widens intervals. `of`: the metrics or conditions that it
+    touches, `*` for any letters, so that it bars no claim about others; all, where it names none.
     """
 
     kind: Literal["experiment", "training", "budget", "digits", "measuring"]
     words: str
+    of: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of plan.json's `reduced`."""
+        return {"kind": self.kind, "words": self.words, **({"of": list(self.of)} if self.of else {})}
 
 
 class TrainingPart(Strict):
@@ -79,6 +85,13 @@ class TrainingPart(Strict):
         if self.epochs is not None and self.steps is not None:
             raise ValueError("say either epochs or steps, not both")
         return self
+
+    def over(self, other: TrainingPart) -> TrainingPart:
+        """Both parts as one: this one's words win, and a length of its own replaces the other's in either unit."""
+        mine, theirs = (part.model_dump(exclude_none=True) for part in (self, other))
+        if {"epochs", "steps"} & mine.keys():
+            theirs = {key: value for key, value in theirs.items() if key not in ("epochs", "steps")}
+        return TrainingPart.model_validate(theirs | mine)
 
 
 class Axis(Strict):
@@ -128,11 +141,6 @@ class TaskPlan(Strict):
 
     @model_validator(mode="after")
     def _has_so_many_digits(self) -> Self:
-        each = (self.train_images or TRAINING_DIGITS) // CLASSES
-        axis = self.axes.per_class.values if self.axes.per_class else []
-        if (most := max([self.train_per_class or 0, *axis])) > each:
-            of = f"train_images: {self.train_images:,} has" if self.train_images else "there are"
-            raise ValueError(f"{most:,} training digits a class are asked for, and {of} {each:,} at the most")
         if (self.test_images or 0) > TEST_DIGITS:
             raise ValueError(f"test_images is {self.test_images:,}, and there are {TEST_DIGITS:,} test digits")
         return self
@@ -174,6 +182,10 @@ class TaskPlan(Strict):
             return f"has train_on: pairs, which only the two_digit task knows, not {self.NAME}"
         if spec.train_on == "pairs" and not spec.takes_any_size():
             return "has train_on: pairs, images twice as large as digits, and takes images of one size"
+        if spec.train_on == "pairs" and getattr(spec, "reconstruction", "none") != "none":
+            return (
+                "has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction: none"
+            )
         return None
 
 
@@ -195,7 +207,8 @@ class MnistTask(TaskPlan):
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.train_error_images < TEST_DIGITS:
-            words.append(Reduction("digits", f"training error on {self.train_error_images:,} digits"))
+            on = f"training error on {self.train_error_images:,} digits"
+            words.append(Reduction("digits", on, ("train_error", "train_test_gap")))
         return words
 
 
@@ -220,15 +233,17 @@ class AffnistTask(TaskPlan):
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.matched_at != 0.9922:
-            words.append(Reduction("training", f"matched at {self.matched_at:.2%} in the place of 99.22%"))
+            at = f"matched at {self.matched_at:.2%} in the place of 99.22%"
+            words.append(Reduction("training", at, ("matched",)))
         if self.transforms < 32:
             words.append(Reduction("measuring", f"{self.transforms} of 32 transforms a digit"))
         if self.probe_images < 320_000:
-            few = self.probe_images < TEST_DIGITS  # not one image of each digit
             matched = f"matched on {self.probe_images:,} of 320,000 images"
-            words.append(Reduction("digits" if few else "measuring", matched))
+            some = self.probe_images < TEST_DIGITS  # not one image of each digit
+            words.append(Reduction("digits", matched, ("matched",)) if some else Reduction("measuring", matched))
         if self.held_out < 10_000:
-            words.append(Reduction("digits", f"{self.held_out:,} of 10,000 held-out digits"))
+            fewer = f"{self.held_out:,} of 10,000 held-out digits"
+            words.append(Reduction("digits", fewer, ("matched", "held_out_accuracy")))
         if self.held_out > 10_000:
             left = (self.train_images or TRAINING_DIGITS) - self.held_out * (self.train_images is None)
             words.append(Reduction("experiment", f"{left:,} training digits"))
@@ -258,10 +273,11 @@ class MultimnistTask(TaskPlan):
         if self.train_pairs < PAPER_PAIRS:
             words.append(Reduction("training", f"{self.train_pairs:,} of {PAPER_PAIRS:,} training pairs"))
         if self.test_pairs < 10_000_000:
-            words.append(Reduction("digits", f"{self.test_pairs:,} of 10,000,000 test pairs"))
+            of = () if self.test_pairs < DRAWN_PAIRS else ("error", "half_credit_error")  # the first are drawn apart
+            words.append(Reduction("digits", f"{self.test_pairs:,} of 10,000,000 test pairs", of))
         if self.segmentation_pairs < DRAWN_PAIRS:
             drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
-            words.append(Reduction("digits", drawn))
+            words.append(Reduction("digits", drawn, ("leakage", "*_true", "*_predicted", "baseline_*")))
         return words
 
 
@@ -280,7 +296,8 @@ class TwoDigitTask(TaskPlan):
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.pairs < 10_000:
-            words.append(Reduction("digits", f"{self.pairs:,} of 10,000 test pairs"))
+            of = ("top2_accuracy", "both_above_half_accuracy", "final_*")  # and not the error on single digits
+            words.append(Reduction("digits", f"{self.pairs:,} of 10,000 test pairs", of))
         if self.last_epochs < LAST_EPOCHS:
             mean_of = f"the last {self.last_epochs} epochs" if self.last_epochs > 1 else "the last epoch"
             words.append(Reduction("measuring", f"{mean_of} in the place of {LAST_EPOCHS}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -82,6 +83,11 @@ class Reduced(ResultsFile):
 
     kind: Literal["experiment", "training", "budget", "digits", "measuring"]
     words: str
+    of: list[str] = []  # metrics or conditions that it touches, `*` for any letters; none named: all
+
+    def touches(self, condition: str | None, metric: str) -> bool:
+        """Whether a metric under a condition is measured with less by it."""
+        return not self.of or any(fnmatchcase(name, of) for of in self.of for name in (condition or "", metric))
 
 
 class Difference(ResultsFile):

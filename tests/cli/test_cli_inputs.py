@@ -49,8 +49,8 @@ def place(tmp_path: Path) -> Place:
             "multimnist/multimnist-cnn: 9000 pairs of 20 digits are 450 pairs a digit",
         ),
         (
-            "two_digit: {variants: [two-digit-kmeans], axes: {per_class: [5, 5000]}, pairs: 20}",
-            "two_digit/two-digit-kmeans+n5000: 5,000 digits a class were asked for",
+            "two_digit: {variants: [two-digit-kmeans], train_images: 60, axes: {per_class: [2, 5]}, pairs: 20}",
+            "two_digit/two-digit-kmeans+n5: 5 digits a class were asked for, but class",
         ),
     ],
     ids=["training pairs", "test pairs", "a row of an axis"],

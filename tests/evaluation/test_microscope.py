@@ -22,7 +22,7 @@ from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import Spec
 from capsbench.routing.energy import energy
 
-NARROW = {"channels": 8, "primary_types": 2, "decoder": [8, 8]}
+NARROW = {"channels": 8, "primary_types": 2}
 IMAGES, INPUTS, OUTPUTS = 400, 6, 10
 
 
@@ -81,7 +81,8 @@ def test_couplings_that_do_not_sum_to_one_are_taken_as_shares() -> None:
 
 
 def narrow(name: str, **values: object) -> Spec:
-    return as_spec({"base": name, **NARROW, **values})
+    decoder = {} if as_spec(name).reconstruction == "none" else {"decoder": [8, 8]}
+    return as_spec({"base": name, **NARROW, **decoder, **values})
 
 
 def looked_at(spec: Spec, count: int = 40, folder: Path | None = None, scale: float = 1.0):

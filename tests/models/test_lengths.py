@@ -87,7 +87,7 @@ def test_what_would_do_nothing_is_refused(values: dict[str, object], sentence: s
 
 
 def test_flops_are_torch_s_count_of_one_image_s_forward_pass() -> None:
-    model = build_model({"base": "cnn", **NARROW, "dropout": 0.5}).train()
+    model = build_model({"base": "cnn", "channels": [4, 4, 4], "dense": [12], "dropout": 0.5}).train()
     convolutions = 2 * 28 * 28 * 25 * (1 * 4 + 4 * 4 + 4 * 4)
     dense = 2 * (28 * 28 * 4 * 12 + 12 * 10)
     assert forward_flops(model, (28, 28)) == convolutions + dense

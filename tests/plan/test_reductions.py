@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from capsbench.plan import House, config_folder
+from capsbench.plan.claims import METRICS
+from capsbench.report.contract import Reduced
 
 SHORT = "budget: short\nseeds: [0, 1, 2, 3, 4]\ntraining: {epochs: 100%s}\n"
 AUTHORS = "budget: authors\nseeds: [0, 1, 2, 3, 4]\ntraining: {steps: 300_000, decay_period: published%s}\n"
@@ -42,7 +44,7 @@ def house(folder: Path, head: str, task: str) -> House:
 def test_another_training_than_the_budget_promises_judges_no_published_value(tmp_path, head, task, words) -> None:
     changed = house(tmp_path, head, task)
     for cell in changed.cells:
-        said = [found for kind, found in changed.reduced(cell) if kind == "training"]
+        said = [found for kind, found, _ in changed.reduced(cell) if kind == "training"]
         assert len(said) == len(words)
         assert all(found.startswith(wanted) for found, wanted in zip(said, words, strict=True))
 
@@ -53,15 +55,74 @@ def test_a_variant_with_a_training_of_its_own_is_asked_for_by_its_name() -> None
     assert paper.reduced(cell) == []
 
 
+SEGMENTED = set(METRICS["multimnist"]["test"]) - {"error", "half_credit_error"}
+ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
+
+
 @pytest.mark.parametrize(
-    ("task", "words", "kind"),
+    ("task", "words", "kind", "touched"),
     [
-        ("mnist: {variants: [cnn], train_error_images: 100}", "training error on 100 digits", "digits"),
-        ("affnist: {variants: [cnn-pool], probe_images: 500}", "matched on 500 of 320,000 images", "digits"),
-        ("affnist: {variants: [cnn-pool], probe_images: 40_000}", "matched on 40,000 of 320,000 images", "measuring"),
-        ("affnist: {variants: [cnn-pool], held_out: 500}", "500 of 10,000 held-out digits", "digits"),
+        ("mnist: {variants: [cnn], test_images: 500}", "500 of 10,000 test digits", "digits", None),
+        (
+            "mnist: {variants: [cnn], train_error_images: 100}",
+            "training error on 100 digits",
+            "digits",
+            {"train_test_gap"},
+        ),
+        (
+            "affnist: {variants: [cnn-pool], probe_images: 500}",
+            "matched on 500 of 320,000 images",
+            "digits",
+            {"matched"},
+        ),
+        (
+            "affnist: {variants: [cnn-pool], probe_images: 40_000}",
+            "matched on 40,000 of 320,000 images",
+            "measuring",
+            None,  # it bars no claim, of whatever
+        ),
+        (
+            "affnist: {variants: [cnn-pool], held_out: 500}",
+            "500 of 10,000 held-out digits",
+            "digits",
+            {"matched", "held_out_accuracy"},
+        ),
+        (
+            "affnist: {variants: [cnn-pool], matched_at: 0.98}",
+            "matched at 98.00% in the place of 99.22%",
+            "training",
+            {"matched"},
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], segmentation_pairs: 500}",
+            "segmentation on 500 of 10,000 pairs",
+            "digits",
+            SEGMENTED,
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], test_pairs: 20_000}",
+            "20,000 of 10,000,000 test pairs",
+            "digits",
+            {"error", "half_credit_error"},
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], test_pairs: 500}",  # fewer than are drawn apart
+            "500 of 10,000,000 test pairs",
+            "digits",
+            None,
+        ),
+        ("two_digit: {variants: [two-digit-kmeans], pairs: 500}", "500 of 10,000 test pairs", "digits", ON_PAIRS),
     ],
 )
-def test_images_that_all_seeds_share_are_fewer_digits(tmp_path: Path, task: str, words: str, kind: str) -> None:
+def test_images_that_all_seeds_share_are_fewer_digits_for_what_is_measured_on_them(
+    tmp_path: Path, task: str, words: str, kind: str, touched: set[str] | None
+) -> None:
+    """`touched`: metrics and conditions that a claim may name; None: all."""
     fewer = house(tmp_path, SHORT % "", task)
-    assert (kind, words) in fewer.reduced(fewer.cells[0])
+    (found,) = (found for found in fewer.reduced(fewer.cells[0]) if found.words == words)
+    assert found.kind == kind
+    read = Reduced.model_validate(found.as_json())
+    conditions = METRICS[fewer.cells[0].task]
+    names = {*conditions, *(name for metrics in conditions.values() for name in metrics)}
+    assert {name for name in names if read.touches(None, name)} == (names if touched is None else touched)
+    assert {name for name in names if read.touches(name, "another")} == (names if touched is None else touched)

@@ -207,6 +207,29 @@ def test_what_differs_is_read_off_the_configs(tmp_path: Path) -> None:
     assert ladder == [("cnn", None), ("capsnet-r3-recon+r1", "cnn"), ("capsnet-r3-recon", "capsnet-r3-recon+r1")]
 
 
+OF_EITHER = {"share", "down_weight", "squash"}  # that CapsNet and the two-digit capsules say differently
+
+
+@pytest.mark.parametrize(
+    ("task", "variant", "reference", "factors"),
+    [
+        # its own layers, capsules and passes of EM are the model; what both say in one sense is a factor
+        ("mnist", "em-matrix", "capsnet-r5", {"model", "loss"}),
+        ("two_digit", "two-digit-kmeans", "capsnet-r5", {"model", "routing", "iterations", *OF_EITHER}),
+    ],
+)
+def test_layers_of_another_kind_of_model_are_no_factors(
+    tmp_path: Path, task: str, variant: str, reference: str, factors: set[str]
+) -> None:
+    (tmp_path / "kinds.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {epochs: 2}\n"
+        "variants: {capsnet-r5: {base: capsnet-r3, iterations: 5}}\n"
+        f"tasks: {{{task}: {{variants: [{reference}, {variant}], reference: {reference}}}}}\n"
+    )
+    (entry,) = House.load(tmp_path / "kinds.yaml").describe({})["comparisons"]["ablation"][task]
+    assert {found["factor"] for found in entry["differs"]} == factors
+
+
 def test_rows_know_where_they_stand_on_an_axis(tmp_path: Path) -> None:
     found = house(tmp_path).describe({})["axes"]
     points = [(p["axis"], p["base"], p["variant"], p["value"]) for p in found["mnist"]]
@@ -242,6 +265,7 @@ MISTAKES = [
     (("{values: [1, 3], variants: [capsnet-r3-recon]}", "[1, 3]"), "variant cnn has no routing; name the variants"),
     (("reference: capsnet-r3-recon\n", "reference: capsnet-r3\n"), "tasks.mnist.reference: 'capsnet-r3' is not among"),
     (("cnn+n2: capsnet-r3-recon+n2", "cnn+n3: cnn"), "tasks.mnist.references: 'cnn+n3' is not among the variants"),
+    (("cnn+n2: capsnet-r3-recon+n2", "cnn: cnn"), "tasks.mnist.references compares cnn with itself; name another row"),
     (("ladder: [cnn, ", "ladder: [cnn, cnn, "), "tasks.mnist.ladder names a variant twice"),
     (("batch: 100}", "batch: 100, precision: bf16}"), None),
     (

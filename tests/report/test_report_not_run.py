@@ -62,6 +62,24 @@ def test_a_count_of_parameters_is_judged_after_any_training_and_on_any_test_digi
     assert one(folder, claim("value")).verdict == "not run"
 
 
+@pytest.mark.parametrize(("kind", "test"), [("direction", "welch"), ("value", None)])
+def test_less_of_another_metric_judges_as_if_it_were_not_there(tmp_path: Path, kind: str, test: str | None) -> None:
+    """The error on 10,000 test digits knows nothing of how many the training error was measured on."""
+    said = claim(kind, **({"test": test} if test else {}))
+    reasons = {}
+    for of in (["train_error", "train_test_gap"], ["error"], ["test"], []):
+        entry = {"kind": "digits", "words": "on 2,000 digits", "of": of}
+        reduced = {f"mnist/{variant}": [entry] for variant in CELLS["mnist"]}
+        folder = results_of(tmp_path / "-".join(of or ["all"]), CELLS, reduced=reduced)
+        reasons[tuple(of)] = one(folder, said).reason
+    assert reasons == {
+        ("train_error", "train_test_gap"): None,
+        ("error",): "reduced protocol",
+        ("test",): "reduced protocol",
+        (): "reduced protocol",
+    }
+
+
 def test_cells_with_their_images_in_another_order_are_not_compared(full: Path) -> None:
     """Each seed agrees with the others of its cell; a draw of digits would be another one for either side."""
     order = np.random.default_rng(0).permutation(2_000)

@@ -95,9 +95,13 @@ def _planned(results: Results, task: str, variant: str) -> set[int]:
 
 
 def reductions(results: Results, side: Side) -> list[Reduced]:
-    """What a cell does with less than the protocol. Where plan.json does not say it by cell, all counts as one kind."""
+    """What the metric of a cell is measured with less than the protocol has.
+
+    Where plan.json does not say it by cell, all counts as one kind.
+    """
     if results.plan.reduced or side.task not in results.plan.reductions:
-        return results.plan.reduced.get(f"{side.task}/{side.variant}", [])
+        found = results.plan.reduced.get(f"{side.task}/{side.variant}", [])
+        return [reduced for reduced in found if reduced.touches(side.condition, side.metric)]
     return [Reduced(kind="experiment", words=words) for words in results.plan.reductions[side.task]]
 
 

@@ -1,0 +1,63 @@
+"""How many digits the data sets have, and plans that ask for more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capsbench.errors import PlanError
+from capsbench.plan.schema import Plan
+from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, TaskPlan
+
+# Training digits of the class that has fewest: MNIST's fives, scikit-learn's eights
+SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
+# what scikit-learn's digits have at the most, and what tasks take of them where a plan asks for more
+STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
+
+
+def of_stand_in(task: TaskPlan) -> TaskPlan:
+    """A task on scikit-learn's digits: no more of them than there are."""
+    said = {key: getattr(task, key, None) for key in STAND_IN_IMAGES}
+    return task.model_copy(update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value})
+
+
+def digits_there(task: TaskPlan, dataset: str) -> int:
+    """How many digits a task can train on: all that the data set has, or as many as it says, less those held out."""
+    every = STAND_IN_IMAGES["train_images"] if dataset == "uci-digits" else TRAINING_DIGITS
+    held_out: int = getattr(task, "held_out", 0)
+    return task.train_images or every - held_out
+
+
+def check_training_digits(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:
+    """Raise PlanError where a task asks for more training digits than there are, to train on or to hold out."""
+    own: int | None = getattr(task, "held_out", None)
+    asked = {f"tasks.{name}.train_images": task.train_images or 1}  # at least one is left to train on
+    if own is not None:
+        asked[f"tasks.{name}.held_out"] = own
+    elif task.tuned and plan.tuning is not None:
+        asked["tuning.held_out"] = plan.tuning.held_out
+    if sum(asked.values()) > TRAINING_DIGITS:
+        if task.train_images is None:
+            del asked[f"tasks.{name}.train_images"]
+        said = " and ".join(f"{key} is {value:,}" for key, value in asked.items())
+        raise PlanError(f"{path}: {said}, but there are {TRAINING_DIGITS:,} training digits in all; ask for fewer.")
+
+
+def check_digits_a_class(task: TaskPlan, dataset: str, path: Path) -> None:
+    """Raise PlanError where so many digits of each class are not there, or are all that the variants train on anyway.
+
+    Which digits are among the first of a file is not known here: what passes may still be too many for one class, which
+    is said when the data are read.
+    """
+    there, smallest = digits_there(task, dataset), SMALLEST_CLASS[dataset]
+    axis = dict.fromkeys(task.axes.per_class.values, "axes.per_class names") if task.axes.per_class else {}
+    alone = {task.train_per_class: "train_per_class is"} if task.train_per_class is not None else {}
+    for value, key in (axis | alone).items():
+        said = f"{path}: tasks.{task.NAME}.{key} {value:,}"
+        if value > there // CLASSES:
+            raise PlanError(f"{said}, but {there:,} training digits are {there // CLASSES:,} a class; ask for fewer.")
+        if value > smallest:
+            raise PlanError(
+                f"{said}, but the smallest class of {dataset} has {smallest:,} training digits; ask for fewer."
+            )
+        if key in axis.values() and value == there // CLASSES:
+            raise PlanError(f"{said}, which is all that its variants train on; leave it out, for they are that row.")

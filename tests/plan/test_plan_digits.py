@@ -1,0 +1,62 @@
+"""How many digits a class a plan may ask for, by the data set that it is trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools import mnist_folder
+
+from capsbench.data.digits import load_digits
+from capsbench.data.source import find_source
+from capsbench.data.uci import load_uci
+from capsbench.errors import PlanError
+from capsbench.plan import House
+from capsbench.plan.digits import SMALLEST_CLASS, STAND_IN_IMAGES
+
+PLAN = """
+budget: reduced
+seeds: [0]
+dataset: {dataset}
+training: {{epochs: 2}}
+tasks:
+  mnist: {{variants: [cnn], axes: {{per_class: [2, {most}]}}}}
+"""
+
+
+def house(folder: Path, dataset: str, most: int) -> House:
+    """A plan with so many digits a class at the most, on that data set or with scikit-learn's in MNIST's place."""
+    stand_in = dataset == "uci-digits"
+    path = folder / "few.yaml"
+    path.write_text(PLAN.format(dataset="mnist" if stand_in else dataset, most=most))
+    return House.load(path, dataset if stand_in else None)
+
+
+@pytest.mark.parametrize(("dataset", "all_of_them"), [("mnist", 6_000), ("uci-digits", 129)])
+def test_a_base_stands_where_the_digits_of_its_data_set_are(tmp_path: Path, dataset: str, all_of_them: int) -> None:
+    points = house(tmp_path, dataset, 5).describe({})["axes"]["mnist"]
+    assert [(p["variant"], p["value"]) for p in points] == [("cnn+n2", 2), ("cnn+n5", 5), ("cnn", all_of_them)]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "most", "why"),
+    [
+        ("mnist", 5_421, "names 5,422, but the smallest class of mnist has 5,421 training digits; ask for fewer."),
+        ("fashion-mnist", 5_999, "names 6,000, which is all that its variants train on; leave it out"),
+        ("kmnist", 5_999, "names 6,000, which is all that its variants train on; leave it out"),
+        ("uci-digits", 124, "names 125, but the smallest class of uci-digits has 124 training digits; ask for fewer."),
+    ],
+)
+def test_so_many_digits_of_each_class_as_the_data_set_has(tmp_path: Path, dataset: str, most: int, why: str) -> None:
+    assert [cell.variant for cell in house(tmp_path, dataset, most).cells] == ["cnn", "cnn+n2", f"cnn+n{most}"]
+    with pytest.raises(PlanError, match=f"tasks.mnist.axes.per_class {why}"):
+        house(tmp_path, dataset, most + 1)
+
+
+def test_the_smallest_classes_are_the_data_s_own() -> None:
+    (_, stand_in), _ = load_uci()
+    mnist = load_digits(find_source("mnist", mnist_folder())).train.labels.numpy()
+    for dataset, labels in (("uci-digits", stand_in), ("mnist", mnist)):
+        assert np.bincount(labels).min() == SMALLEST_CLASS[dataset], dataset
+    assert len(stand_in) == STAND_IN_IMAGES["train_images"]

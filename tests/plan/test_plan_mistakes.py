@@ -1,0 +1,116 @@
+"""Every mistake in a plan is one sentence with the file, the key and the nearest valid word."""
+
+from __future__ import annotations
+
+import pytest
+
+from capsbench.errors import PlanError
+from capsbench.plan import House
+
+MISTAKES = [
+    (("batch: 64", "batchs: 64"), "unknown key 'batchs' in training; did you mean 'batch'?"),
+    (("budget: reduced", "budget: shrt"), "budget is 'shrt'; did you mean 'short'?"),
+    (("budget: reduced", "budgt: reduced"), "unknown key 'budgt'; did you mean 'budget'?"),
+    (("seeds: [0, 1]", "seeds: []"), "seeds is []"),
+    (("seeds: [0, 1]", "seeds: [0, -1]"), "seeds.1 is -1"),
+    (("seeds: [0, 1]", "seeds: [0, 0]"), "name one seed twice"),
+    (("test_images: 100", "seeds: [3, 3]"), "seeds [3, 3] name one seed twice"),
+    (("test_images: 100", "test_images: 10_001"), "test_images is 10,001, and there are 10,000 test digits"),
+    (
+        ("test_images: 100", "train_per_class: 5_422"),
+        "tasks.mnist.train_per_class is 5,422, but the smallest class of mnist has 5,421 training digits; ask for",
+    ),
+    (
+        ("test_images: 100", "axes: {per_class: [10, 5_422]}"),
+        "tasks.mnist.axes.per_class names 5,422, but the smallest class of mnist has 5,421 training digits",
+    ),
+    (
+        ("test_images: 100", "train_images: 90\n    axes: {per_class: [10]}"),
+        "tasks.mnist.axes.per_class names 10, but 90 training digits are 9 a class; ask for fewer.",
+    ),
+    (
+        ("test_images: 100", "train_images: 50\n    axes: {per_class: [2, 5]}"),
+        "tasks.mnist.axes.per_class names 5, which is all that its variants train on; leave it out",
+    ),
+    (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
+    (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
+    (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
+    (("tasks:\n", "cost:\ntasks:\n"), "cost: it has no value; write `cost: false`"),
+    (
+        ("squash: half", "routing: optimised, routing_options: {alpha: .nan}"),
+        "alpha is nan; options are finite",
+    ),
+    (("squash: half", "routing: optimised, routing_options: {alpha: 2020-01-01}"), "alpha is 2020-01-01; options are"),
+    (("seeds: [0, 1]", "seeds: [zero]"), "seeds.0 is 'zero'"),
+    (("seeds: [0, 1]", "seeds: [true]"), "seeds.0 is True"),
+    (("seeds: [0, 1]\n", ""), "key 'seeds' is missing"),
+    (("batch: 64", "batch: '64'"), "training.batch is '64'"),
+    (("batch: 64", "batch: -64"), "training.batch is -64"),
+    (("epochs: 2", "epochs: 2\n  steps: 3"), "either epochs or steps"),
+    (("epochs: 2", "precision: fp32\n  epochs: 2"), "training.precision is 'fp32'; did you mean 'float32'?"),
+    (("[cnn, mine]", "[cnn, capsnet-r9]"), "no variant 'capsnet-r9'; did you mean 'capsnet-r"),
+    (("[cnn, mine]", "[cnn, cnn]"), "names a variant twice"),
+    (("[cnn, mine]", "[cnn]"), "variants.mine is in no task's variants, so nothing trains it; name it in one."),
+    (("[cnn, mine]", "[two-digit-kmeans]"), "cannot be trained on mnist"),
+    (
+        ("squash: half", "squash: half, train_on: pairs"),
+        "has train_on: pairs, which only the two_digit task knows, not mnist",
+    ),
+    (
+        ("tasks:\n  mnist:", "  bad: {base: cnn, train_on: pairs}\ntasks:\n  two_digit: {variants: [bad]}\n  mnist:"),
+        "variant bad has train_on: pairs, images twice as large as digits, and takes images of one size.",
+    ),
+    (
+        (
+            "tasks:\n  mnist:",
+            "  bad: {base: convnet-avg, reconstruction: paper, train_on: pairs}\n"
+            "tasks:\n  two_digit: {variants: [bad]}\n  mnist:",
+        ),
+        "variant bad has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction:",
+    ),
+    (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
+    (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
+    (("test_images: 100", "widths: {cnn: 2.0}"), "tasks.mnist.widths.cnn is 2.0"),
+    (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: say either epochs or steps"),
+    (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
+    (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
+    (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),
+    (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
+    (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
+    (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
+    (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 70_000"),
+        "tasks.affnist.held_out is 70,000, but there are 60,000 training",
+    ),
+    (
+        ("  mnist:", "  affnist:\n    held_out: 10_000\n    train_images: 50_001"),
+        "tasks.affnist.train_images is 50,001 and tasks.affnist.held_out is 10,000, but there are 60,000 training",
+    ),
+    (
+        ("tasks:\n  mnist:", "tuning: {steps: 2, held_out: 60_000}\ntasks:\n  mnist:\n    tuned: true"),
+        "tuning.held_out is 60,000, but there are 60,000 training digits in all; ask for fewer.",
+    ),
+    (("base: capsnet-r3, ", ""), "variant mine names neither `base`, the variant that it changes, nor `model`."),
+    (
+        ("squash: half", "routing: my.file"),
+        "there is no routing 'my.file'; outside the package it is my_file:my_routing",
+    ),
+    (("mine: {", "../x; rm: {"), "is not a name for a variant"),
+    (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
+    (("name: small", "name: ../../etc"), "is not a name"),
+    (("width: 0.125", "width: 0.125\nwidth: 0.5"), "key 'width' stands twice"),
+    (("budget: reduced", "budget: short"), "budget 'short' means epochs: 100"),
+    (("budget: reduced", "budget: authors"), "budget 'authors' means steps: 300000"),
+    (("tasks:", "tasks: [}"), "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("replacement", "sentence"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_a_mistake_is_one_sentence(plan, replacement: tuple[str, str], sentence: str) -> None:
+    path = plan(replacement)
+    with pytest.raises(PlanError) as caught:
+        House.load(path)
+    assert sentence in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
