@@ -137,6 +137,8 @@ def _short(outcomes: list[tuple[ClaimRow, Outcome]], if_worse: str) -> str:
 def _sentence(outcomes: list[tuple[ClaimRow, Outcome]]) -> str:
     kinds: tuple[Outcome, ...] = ("better", "worse", "no different", "undecided", "not run")
     counts = {kind: sum(said == kind for _, said in outcomes) for kind in kinds}
+    if counts["not run"] == len(outcomes):
+        return f"None of its {len(outcomes)} comparisons has been run."
     words = listing(f"{kind} in {count}" for kind, count in counts.items() if count)
     decided = [
         f"{claim.sentence.rstrip('.')}: {claim.verdict}."
