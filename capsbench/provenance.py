@@ -264,8 +264,8 @@ def _gpu_at_work() -> str | None:
 def processor(cpuinfo: Path) -> str:
     """Name of the processor that the file describes, as Linux's /proc/cpuinfo does; what Python knows where it is none.
 
-    With family and model number where it has them: a virtual machine may call every generation "AMD EPYC", and they
-    differ twofold in speed and in the last bits.
+    With family and model number where it has them: a virtual machine may call every generation "AMD EPYC", and two of
+    them trained the same models at rates a factor of two apart.
     """
     said: dict[str, str] = {}
     for line in cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []:
