@@ -13,6 +13,7 @@ from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
 from capsbench.plan.variants import CapsNetSpec
+from capsbench.routing.fused import fused_squash
 from capsbench.routing.squash import at_least_float32, squash
 
 CLASSES = 10
@@ -70,7 +71,8 @@ class CapsNet(nn.Module):
             bias = at_least_float32(self.primary.bias).view(-1, 1, self.spec.primary_dim)  # type: ignore[arg-type]
             bias = bias.expand(-1, s.shape[1] // self.spec.primary_types, -1).flatten(0, 1)  # [1152, 8]
             s = (s - bias) / self.spec.primary_types + bias  # the authors scale before they add the bias
-        return squash(s, kind=self.spec.primary_squash)  # [B, 1152, 8]
+        shortened = fused_squash if self.digit_caps.fused else squash
+        return shortened(s, kind=self.spec.primary_squash)  # [B, 1152, 8]
 
     def forward(self, images: Tensor, iterations: int | None = None, trace: bool = False) -> Output:
         """Class scores and capsules of images [B, 1, H, W] float32 in [0, 1].

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,8 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from capsbench.errors import RoutingError
 from capsbench.routing.passes import coupling_of_zero_logits
-from capsbench.routing.squash import length
-from capsbench.routing.squash import squash as squash_vectors
+from capsbench.routing.squash import length, squash
 from capsbench.routing.types import Routed
 
 Algorithm = TypeVar("Algorithm", bound=Callable[..., Any])
@@ -93,79 +93,163 @@ def route_fused(
     toward = how.toward(given)
     leaky = (how.normaliser or given.get("normaliser", "softmax")) == "leaky"
     last = (how.passes or given["iterations"]) - 1
-    u = u.contiguous()
-    V = None
+    V = c = None
     for t in range(last + 1):
-        s, c = routed_sum(u, weight, V, leaky)  # [B, J, D], [B, I, J]
+        s, c, u, weight = routed_sum(u, weight, V, leaky, keep=t == last)  # [B, J, D], [B, I, J] of the last pass
         if given["bias"] is not None:
             s = s + given["bias"]
-        v = squash_vectors(s, kind=given["squash"])
+        v = fused_squash(s, given["squash"])
         if t < last:
             new = toward(s, v)
             V = V + new if how.accumulate and V is not None else new
-    return Routed(v, c, length(v))
+    assert c is not None
+    return Routed(v, c, fused_length(v))
 
 
-def routed_sum(u: Tensor, weight: Tensor, V: Tensor | None, leaky: bool = False) -> tuple[Tensor, Tensor]:
+def fused_squash(s: Tensor, kind: str = "hinton") -> Tensor:
+    """`squash` of vectors [..., D] by one kernel each way where there is one; else the plain way."""
+    kernels = _vector_kernels(s)
+    if kernels is None or kind not in kernels.KINDS:
+        return squash(s, kind=kind)
+    vectors: Tensor = _Squash.apply(s.contiguous(), kind)
+    return vectors
+
+
+def fused_length(v: Tensor) -> Tensor:
+    """Lengths [...] of vectors [..., D], as `fused_squash`."""
+    if _vector_kernels(v) is None:
+        return length(v)
+    lengths: Tensor = _Length.apply(v.contiguous())
+    return lengths
+
+
+def routed_sum(
+    u: Tensor, weight: Tensor, V: Tensor | None, leaky: bool = False, keep: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """s_j = sum_i c_ij u_hat_ij with c_ij = softmax_j <u_hat_ij, V_j> and u_hat_ij = W_ij u_i.
 
-    u [B, I, d] contiguous, weight [I, J, d, D] dense, V [B, J, D], all float32; V None is zero, where a product of
-    matrices does. `leaky`: one more logit, always zero. Returns s [B, J, D] and c [B, I, J], which is not
-    differentiable.
+    u [B, I, d], weight [I, J, d, D], V [B, J, D], all float32; V None is zero, where a product of matrices does.
+    `leaky`: one more logit, always zero. Returns s [B, J, D]; c [B, I, J], which is not differentiable, or None unless
+    `keep`; and u and weight, for the next sum and nothing else: each sum adds its gradient to that of the sums after
+    it, in place, where autograd would hold one of every pass.
     """
+    u, weight = u.contiguous(), weight.contiguous()
     if V is not None:
-        s, c = _RoutedSum.apply(u, weight, V, leaky)
-        return s, c
-    outputs = weight.shape[1]
+        s, c, u, weight = _RoutedSum.apply(u, weight, V.contiguous(), leaky, keep)
+        return s, c, u, weight
+    batch, (inputs, outputs, _, _) = len(u), weight.shape
     share = coupling_of_zero_logits("leaky" if leaky else "softmax", outputs)
-    s = _UniformSum.apply(u, weight, share)
-    return s, u.new_full((1,), share).expand(*u.shape[:2], outputs)
+    s, u, weight = _UniformSum.apply(u, weight, share)
+    return s, u.new_full((1,), share).expand(batch, inputs, outputs) if keep else None, u, weight
 
 
 class _UniformSum(torch.autograd.Function):
     """`routed_sum` where every coupling is `share`. Autograd's own way would keep W a second time, laid out anew."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, weight: Tensor, share: float) -> Tensor:
+    def forward(ctx: Any, u: Tensor, weight: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(u, weight)
+        ctx.set_materialize_grads(False)
         ctx.share = share
-        return torch.einsum("bid,ijde->bje", u, weight) * share
+        return torch.einsum("bid,ijde->bje", u, weight) * share, u, weight
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_s: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(
+        ctx: Any, of_s: Tensor | None, of_u: Tensor | None, of_weight: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
         u, weight = ctx.saved_tensors
-        of_s = of_s * ctx.share
-        return torch.einsum("bje,ijde->bid", of_s, weight), torch.einsum("bid,bje->ijde", u, of_s), None
+        if of_s is not None:
+            of_s = of_s * ctx.share
+            of_u = _added(of_u, torch.einsum("bje,ijde->bid", of_s, weight))
+            of_weight = _added(of_weight, torch.einsum("bid,bje->ijde", u, of_s))
+        return of_u, of_weight, None
 
 
 class _RoutedSum(torch.autograd.Function):
     """`routed_sum` at some V; what is kept for the gradient are the arguments."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, weight: Tensor, V: Tensor, leaky: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, u: Tensor, weight: Tensor, V: Tensor, leaky: bool, keep: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         from capsbench.routing import kernels
 
-        V = V.contiguous()
-        s, c = kernels.weighted_sums(u, weight, V, leaky)
+        s, c = kernels.weighted_sums(u, weight, V, leaky, keep)
         ctx.save_for_backward(u, weight, V)
+        ctx.set_materialize_grads(False)
         ctx.leaky = leaky
-        ctx.mark_non_differentiable(c)
-        return s, c
+        if c is not None:
+            ctx.mark_non_differentiable(c)
+        return s, c, u, weight
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_s: Tensor, _: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(
+        ctx: Any, of_s: Tensor | None, _: Tensor | None, of_u: Tensor | None, of_weight: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         from capsbench.routing import kernels
 
         u, weight, V = ctx.saved_tensors
-        of_s = of_s.contiguous()
-        of_u = of_weight = of_V = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            of_u, of_weight = kernels.gradient_of_u_and_W(u, weight, V, of_s, ctx.leaky)
-        if ctx.needs_input_grad[2]:
-            of_V = kernels.gradient_of_V(u, weight, V, of_s, ctx.leaky)
-        return of_u, of_weight, of_V, None
+        of_V = None
+        if of_s is not None:
+            of_u = torch.zeros_like(u) if of_u is None else of_u
+            of_weight = torch.zeros_like(weight) if of_weight is None else of_weight
+            of_V = kernels.gradients(u, weight, V, of_s.contiguous(), ctx.leaky, of_u, of_weight)
+        return of_u, of_weight, of_V, None, None
+
+
+class _Squash(torch.autograd.Function):
+    """`vector_kernels.squash` and its gradient; what is kept for it are the vectors."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, kind: str) -> Tensor:
+        from capsbench.routing import vector_kernels
+
+        ctx.save_for_backward(s)
+        ctx.kind = kind
+        return vector_kernels.squash(s, kind)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_v: Tensor) -> tuple[Tensor, None]:
+        from capsbench.routing import vector_kernels
+
+        (s,) = ctx.saved_tensors
+        return vector_kernels.squash(s, ctx.kind, of_v.contiguous()), None
+
+
+class _Length(torch.autograd.Function):
+    """`vector_kernels.length` and its gradient; what is kept for it are the vectors."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> Tensor:
+        from capsbench.routing import vector_kernels
+
+        ctx.save_for_backward(v)
+        return vector_kernels.length(v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_n: Tensor) -> Tensor:
+        from capsbench.routing import vector_kernels
+
+        (v,) = ctx.saved_tensors
+        return vector_kernels.length(v, of_n.contiguous())
+
+
+def _vector_kernels(x: Tensor) -> ModuleType | None:
+    """The kernels for vectors, if they take these; None too where there is no Triton."""
+    try:
+        from capsbench.routing import kernels, vector_kernels
+    except ImportError:
+        return None
+    return vector_kernels if kernels.runs_on(x.device) and vector_kernels.fits(x) else None
+
+
+def _added(later: Tensor | None, ours: Tensor) -> Tensor:
+    """Our gradient, added in place to that of the sums after ours where there is one."""
+    return ours.contiguous() if later is None else later.add_(ours)
 
 
 def _with_defaults(algorithm: Callable[..., Any], iterations: int | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,144 +1,246 @@
 """Routing sums in Triton: every vote u_hat_ij = W_ij u_i is made in registers where it is used, and written nowhere.
 
 Three kernels, all of float32 multiply-adds (no tensor core, so no TF32), all without atomics: partial sums are written
-by block and added in a fixed order, so the same arguments give the same bits. Outputs J, their dimensions D and a lower
-capsule's d are padded to powers of two; what is padded is zero, and has coupling zero.
+by block and added in a fixed order, so the same arguments give the same bits.
 
-Block sizes are reasoned, not tuned: no GPU was at hand. What was at hand is the compiler: for compute capability 9.0 it
-gives the kernels 149, 168 and 142 registers a thread at the paper's J = 10, D = 16, d = 8, of 255 there are, and spills
-none, so three to seven blocks are resident on a multiprocessor and hide each other's waiting.
+How the work lies on a GPU is what makes them fast. An array here is [images, D] of one output; the J outputs and the d
+dimensions of a lower capsule are Python tuples of such arrays, unrolled when the kernel is compiled. So a thread has a
+few dimensions of every output of its images: a logit is a sum over eight neighbours, the softmax is no exchange at all,
+and nothing waits for another warp. (With the outputs as one more dimension of the arrays the compiler spreads them over
+lanes and warps, and every softmax goes through shared memory.) W is read from the cache, a few values for all images of
+a warp; each value serves two images of a thread.
+
+Sizes are reasoned and not tuned, for no GPU was at hand. What was at hand is the compiler: `tests/routing/
+fused_compiled.py` says what it makes of them for compute capability 9.0.
 """
-# mypy: disable-error-code="no-untyped-def, misc"
+# mypy: disable-error-code="no-untyped-def, misc, assignment"
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-INPUTS = 32  # that a block adds up: partial sums take 1/32 of what the votes would, and 1152 inputs make 36 blocks
-TILE = 2048  # numbers in a block of images x J x D, 16 a thread of each array: 8 images of the paper's J = 10, D = 16
-LARGEST = 2**14  # padded numbers of one W_i: 8 warps hold them and their gradient in 128 registers a thread
+WARPS = 4
+TILE = 512  # numbers in an array of four warps: two dimensions of two images a thread
+MANY = 12  # outputs; of more, a thread has one image, since it holds some five arrays of each
+PROGRAMS = 256  # that the sums of the paper's 128 images are divided into, and those of a slice: two a multiprocessor
+SLICE = 64  # images whose couplings and gradients of logits `_gradients` hands on to `_of_W` at a time
+MOST_OUTPUTS, MOST_UNROLLED = 32, 256  # J, and J * d: a compiler's minute, and its registers
 
 
 @triton.jit
-def _couplings(u_hat, V, real, leaky: tl.constexpr, axis: tl.constexpr):
-    """Softmax over the outputs, which lie along `axis` before D, of <u_hat, V>; D is kept as a dimension of size 1."""
-    b = tl.sum(u_hat * V, axis + 1, keep_dims=True)
-    b = tl.where(real, b, float("-inf"))
-    m = tl.max(b, axis, keep_dims=True)
+def _votes(u, W, rows, e, i, B, I, J: tl.constexpr, d: tl.constexpr, D: tl.constexpr):  # noqa: E741
+    """u_hat_ij = W_ij u_i for every output j: J arrays [images, D]."""
+    x = ()
+    for k in tl.static_range(d):
+        x += (tl.load(u + rows * (I * d) + i * d + k, mask=rows < B, other=0.0),)  # [images, 1]
+    u_hat = ()
+    for j in tl.static_range(J):
+        W_ij = W + i * (J * d * D) + j * (d * D) + e
+        vote = x[0] * tl.load(W_ij, mask=e < D, other=0.0)
+        for k in tl.static_range(1, d):
+            vote += x[k] * tl.load(W_ij + k * D, mask=e < D, other=0.0)
+        u_hat += (vote,)
+    return u_hat
+
+
+@triton.jit
+def _couplings(u_hat, V, J: tl.constexpr, leaky: tl.constexpr):
+    """Softmax over the outputs of <u_hat, V>: J arrays [images, 1]."""
+    b = ()
+    for j in tl.static_range(J):
+        b += (tl.sum(u_hat[j] * V[j], 1, keep_dims=True),)
+    m = b[0]
+    for j in tl.static_range(1, J):
+        m = tl.maximum(m, b[j])
     if leaky:  # one more logit, always zero
         m = tl.maximum(m, 0.0)
-    e = tl.exp(b - m)
-    total = tl.sum(e, axis, keep_dims=True)
+    e = (tl.exp(b[0] - m),)
+    total = e[0]
+    for j in tl.static_range(1, J):
+        e += (tl.exp(b[j] - m),)
+        total += e[j]
     if leaky:
         total += tl.exp(-m)
-    return e / total
+    share = 1 / total
+    c = ()
+    for j in tl.static_range(J):
+        c += (e[j] * share,)
+    return c
 
 
 @triton.jit
-def _of_logits(u_hat, c, of_s, axis: tl.constexpr):
-    """Gradient of the logits: through the (leaky) softmax, of <u_hat, ds>."""
-    of_c = tl.sum(u_hat * of_s, axis + 1, keep_dims=True)
-    return c * (of_c - tl.sum(c * of_c, axis, keep_dims=True))
+def _read(at, here, J: tl.constexpr, D: tl.constexpr):
+    """J arrays [images, D] of one [B, J, D]."""
+    read = ()
+    for j in tl.static_range(J):
+        read += (tl.load(at + j * D, mask=here, other=0.0),)
+    return read
 
 
 @triton.jit
+def _write(at, columns, rows, e, B, J: tl.constexpr):
+    """Write J columns [images, 1] beside each other: as one array, where each would go through shared memory alone."""
+    array = columns[0] + 0.0 * e
+    for j in tl.static_range(1, J):
+        array = tl.where(e == j, columns[j], array)
+    tl.store(at + e, array, mask=(rows < B) & (e < J))
+
+
+@triton.jit(do_not_specialize=["B", "I", "inputs"])
 def _sums(
     u,  # [B, I, d]
-    W,  # [I, J, d, D] of any strides
+    W,  # [I, J, d, D]
     V,  # [B, J, D]
-    of_s,  # [B, J, D], the gradient of s; read where `backward`
     parts,  # [blocks of inputs, B, J, D]
-    couplings,  # [B, I, J]; written unless `backward`
+    couplings,  # [B, I, J]; written where `keep`
     B,
     I,  # noqa: E741
-    W_i,
-    W_j,
-    W_k,
-    W_e,
+    inputs,
     J: tl.constexpr,
     d: tl.constexpr,
     D: tl.constexpr,
-    IMAGES: tl.constexpr,
-    INPUTS: tl.constexpr,
-    J2: tl.constexpr,
     D2: tl.constexpr,
+    IMAGES: tl.constexpr,
     leaky: tl.constexpr,
-    backward: tl.constexpr,
+    keep: tl.constexpr,
 ):
-    """Sums over a block of inputs, for a block of images: of c_ij u_hat_ij, or of db_ij u_hat_ij where `backward`."""
-    # every index has all three dimensions from the start: so the compiler finds one layout, and exchanges nothing
-    rows = (tl.program_id(0) * IMAGES + tl.arange(0, IMAGES))[:, None, None]
-    j, e = tl.arange(0, J2)[None, :, None], tl.arange(0, D2)[None, None, :]
-    at = rows * (J * D) + j * D + e
-    here = (rows < B) & (j < J) & (e < D)
-    v = tl.load(V + at, mask=here, other=0.0)  # [images, J, D]
-    if backward:
-        ds = tl.load(of_s + at, mask=here, other=0.0)
-    total = tl.zeros([IMAGES, J2, D2], tl.float32)
-    first = tl.program_id(1) * INPUTS
-    for i in range(first, tl.minimum(first + INPUTS, I)):
-        u_hat = tl.zeros([IMAGES, J2, D2], tl.float32)
-        for k in tl.static_range(d):
-            x = tl.load(u + rows * (I * d) + i * d + k, mask=rows < B, other=0.0)  # [images, 1, 1]
-            w = tl.load(W + i * W_i + k * W_k + j * W_j + e * W_e, mask=(j < J) & (e < D), other=0.0)  # [1, J, D]
-            u_hat += x * w
-        c = _couplings(u_hat, v, j < J, leaky, 1)  # [images, J, 1]
-        if backward:
-            total += _of_logits(u_hat, c, ds, 1) * u_hat
-        else:
-            total += c * u_hat
-            tl.store(couplings + rows * (I * J) + i * J + j, c, mask=(rows < B) & (j < J))
-    tl.store(parts + tl.program_id(1) * (B * J * D) + at, total, mask=here)
+    """Sums over a block of inputs of c_ij u_hat_ij, for a block of images."""
+    rows = (tl.program_id(0) * IMAGES + tl.arange(0, IMAGES))[:, None]
+    e = tl.max_contiguous(tl.arange(0, D2), 2)[None, :]  # a thread has two of them, and so two images
+    at, here = rows * (J * D) + e, (rows < B) & (e < D)
+    v = _read(V + at, here, J, D)
+    s = ()
+    for _ in tl.static_range(J):
+        s += (tl.zeros([IMAGES, D2], tl.float32),)
+    first = tl.program_id(1) * inputs
+    for i in range(first, tl.minimum(first + inputs, I)):
+        u_hat = _votes(u, W, rows, e, i, B, I, J, d, D)
+        c = _couplings(u_hat, v, J, leaky)
+        more = ()
+        for j in tl.static_range(J):
+            more += (s[j] + c[j] * u_hat[j],)
+        s = more
+        if keep:
+            _write(couplings + rows * (I * J) + i * J, c, rows, e, B, J)
+    for j in tl.static_range(J):
+        tl.store(parts + tl.program_id(1) * (B * J * D) + at + j * D, s[j], mask=here)
 
 
-@triton.jit
-def _of_u_and_W(
+@triton.jit(do_not_specialize=["B", "I", "inputs"])
+def _gradients(
     u,
     W,
     V,
-    of_s,
-    of_u,  # [B, I, d]
-    of_W,  # [I, J, d, D], of W's strides
+    of_s,  # [B, J, D], the gradient of s
+    of_u,  # [B, I, d], added to
+    parts,  # of V's gradient: [blocks of inputs, B, J, D]
+    couplings,  # [B, I, J], c_ij
+    of_b,  # [B, I, J], the gradient of the logits
     B,
     I,  # noqa: E741
-    W_i,
-    W_j,
-    W_k,
-    W_e,
+    inputs,
     J: tl.constexpr,
     d: tl.constexpr,
     D: tl.constexpr,
-    d2: tl.constexpr,
-    J2: tl.constexpr,
     D2: tl.constexpr,
+    IMAGES: tl.constexpr,
     leaky: tl.constexpr,
 ):
-    """Gradients of u_i and W_i of one input: W_i and its gradient stay in registers while all images go by in order."""
-    i = tl.program_id(0)
-    k, j, e = tl.arange(0, d2), tl.arange(0, J2), tl.arange(0, D2)
-    real = (j < J)[:, None]
-    W_at = i * W_i + k[:, None, None] * W_k + j[None, :, None] * W_j + e[None, None, :] * W_e
-    W_here = (k < d)[:, None, None] & real[None, :, :] & (e < D)[None, None, :]
-    w = tl.load(W + W_at, mask=W_here, other=0.0)  # [d, J, D]
-    of_w = tl.zeros([d2, J2, D2], tl.float32)
-    here = real & (e < D)[None, :]
-    for n in range(0, B):
-        at = n * (J * D) + j[:, None] * D + e[None, :]
-        v = tl.load(V + at, mask=here, other=0.0)  # [J, D]
-        ds = tl.load(of_s + at, mask=here, other=0.0)
-        u_at = n * (I * d) + i * d + k
-        x = tl.load(u + u_at, mask=k < d, other=0.0)  # [d]
-        u_hat = tl.sum(w * x[:, None, None], 0)  # [J, D]
-        c = _couplings(u_hat, v, real, leaky, 0)
-        of_u_hat = c * ds + _of_logits(u_hat, c, ds, 0) * v
-        of_w += x[:, None, None] * of_u_hat[None, :, :]
-        tl.store(of_u + u_at, tl.sum(tl.sum(w * of_u_hat[None, :, :], 2), 1), mask=k < d)
-    tl.store(of_W + W_at, of_w, mask=W_here)
+    """Of a block of inputs and images: the gradient of u, sums of db_ij u_hat_ij, and what `_of_W` goes on with."""
+    rows = (tl.program_id(0) * IMAGES + tl.arange(0, IMAGES))[:, None]
+    e = tl.max_contiguous(tl.arange(0, D2), 2)[None, :]
+    at, here = rows * (J * D) + e, (rows < B) & (e < D)
+    v, ds = _read(V + at, here, J, D), _read(of_s + at, here, J, D)
+    of_V = ()
+    for _ in tl.static_range(J):
+        of_V += (tl.zeros([IMAGES, D2], tl.float32),)
+    first = tl.program_id(1) * inputs
+    for i in range(first, tl.minimum(first + inputs, I)):
+        u_hat = _votes(u, W, rows, e, i, B, I, J, d, D)
+        c = _couplings(u_hat, v, J, leaky)
+        of_c = ()
+        for j in tl.static_range(J):
+            of_c += (tl.sum(u_hat[j] * ds[j], 1, keep_dims=True),)
+        mean = c[0] * of_c[0]
+        for j in tl.static_range(1, J):
+            mean += c[j] * of_c[j]
+        db, more = (), ()
+        for j in tl.static_range(J):
+            db += (c[j] * (of_c[j] - mean),)  # through the (leaky) softmax
+            more += (of_V[j] + db[j] * u_hat[j],)
+        of_V = more
+        dx = ()
+        for _ in tl.static_range(d):
+            dx += (tl.zeros([IMAGES, D2], tl.float32),)
+        for j in tl.static_range(J):
+            of_u_hat = c[j] * ds[j] + db[j] * v[j]
+            W_ij = W + i * (J * d * D) + j * (d * D) + e
+            more = ()
+            for k in tl.static_range(d):
+                # read again, by other words: else the compiler keeps all of W_i from above in registers, and spills
+                w = tl.load(W_ij + k * D, mask=e < D, other=0.0, eviction_policy="evict_first")
+                more += (dx[k] + of_u_hat * w,)
+            dx = more
+        sums = ()
+        for k in tl.static_range(d):
+            sums += (tl.sum(dx[k], 1, keep_dims=True),)
+        du = of_u + rows * (I * d) + i * d
+        total = tl.load(du + e, mask=(rows < B) & (e < d), other=0.0)
+        for k in tl.static_range(d):
+            total += tl.where(e == k, sums[k], 0.0)
+        tl.store(du + e, total, mask=(rows < B) & (e < d))
+        _write(couplings + rows * (I * J) + i * J, c, rows, e, B, J)
+        _write(of_b + rows * (I * J) + i * J, db, rows, e, B, J)
+    for j in tl.static_range(J):
+        tl.store(parts + tl.program_id(1) * (B * J * D) + at + j * D, of_V[j], mask=here)
+
+
+@triton.jit(do_not_specialize=["B", "I"])
+def _of_W(
+    u,
+    V,
+    of_s,
+    couplings,
+    of_b,
+    of_W,  # [I, J, d, D], added to
+    B,
+    I,  # noqa: E741
+    J: tl.constexpr,
+    d: tl.constexpr,
+    D: tl.constexpr,
+    D2: tl.constexpr,
+    INPUTS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):
+    """dW_ij = sum_b u_i du_hat_ij^T of a block of inputs and OUTPUTS outputs: in registers while all images go by."""
+    i = (tl.program_id(0) * INPUTS + tl.arange(0, INPUTS))[:, None]
+    e = tl.arange(0, D2)[None, :]
+    first = tl.program_id(1) * OUTPUTS
+    here = (i < I) & (e < D)
+    W_at = of_W + i * (J * d * D) + first * (d * D) + e
+    dW = ()
+    for n in tl.static_range(OUTPUTS * d):
+        dW += (tl.load(W_at + n * D, mask=here, other=0.0),)
+    for n in tl.range(0, B, loop_unroll_factor=2):
+        x = ()
+        for k in tl.static_range(d):
+            x += (tl.load(u + n * (I * d) + i * d + k, mask=i < I, other=0.0),)  # [inputs, 1]
+        more = ()
+        for o in tl.static_range(OUTPUTS):
+            at = n * (I * J) + i * J + first + o
+            c = tl.load(couplings + at, mask=i < I, other=0.0)
+            db = tl.load(of_b + at, mask=i < I, other=0.0)
+            # of two dimensions though all inputs read the same: so the compiler finds one layout
+            row = n * (J * D) + (first + o) * D + e + 0 * i
+            of_u_hat = c * tl.load(of_s + row, mask=here, other=0.0) + db * tl.load(V + row, mask=here, other=0.0)
+            for k in tl.static_range(d):
+                more += (dW[o * d + k] + x[k] * of_u_hat,)
+        dW = more
+    for n in tl.static_range(OUTPUTS * d):
+        tl.store(W_at + n * D, dW[n], mask=here)
 
 
 def runs_on(device: torch.device) -> bool:
@@ -147,73 +249,96 @@ def runs_on(device: torch.device) -> bool:
 
 
 def fits(u: Tensor, W: Tensor) -> bool:
-    """Whether the kernels take u [B, I, d] and W [I, J, d, D]: float32, W_i in registers, offsets of 32 bits."""
+    """Whether the kernels take u [B, I, d] and W [I, J, d, D]: float32, few enough outputs, offsets of 32 bits."""
     (inputs, outputs, d, dim), batch = W.shape, len(u)
-    blocks = triton.cdiv(inputs, INPUTS)
+    blocks = triton.cdiv(PROGRAMS, triton.cdiv(SLICE, _images(W)))
     largest = max(u.numel(), W.numel(), batch * inputs * outputs, blocks * batch * outputs * dim)
     return (
         u.shape == (batch, inputs, d)
         and u.dtype == W.dtype == torch.float32
         and u.numel() > 0
         and W.numel() > 0
-        and _padded(d) * _padded(outputs) * _padded(dim) <= LARGEST
+        and outputs <= MOST_OUTPUTS
+        and outputs * d <= MOST_UNROLLED
+        and _images(W) > 0
         and largest < 2**31
     )
 
 
-def weighted_sums(u: Tensor, W: Tensor, V: Tensor, leaky: bool) -> tuple[Tensor, Tensor]:
-    """s_j = sum_i c_ij u_hat_ij [B, J, D] and c [B, I, J] of contiguous u [B, I, d], V [B, J, D] and W [I, J, d, D]."""
-    couplings = u.new_empty(*u.shape[:2], W.shape[1])
-    return _summed(u, W, V, V, couplings, leaky, backward=False), couplings
+def weighted_sums(u: Tensor, W: Tensor, V: Tensor, leaky: bool, keep: bool) -> tuple[Tensor, Tensor | None]:
+    """s_j = sum_i c_ij u_hat_ij [B, J, D] and, where `keep`, c [B, I, J] of u [B, I, d], W [I, J, d, D], V [B, J, D].
 
-
-def gradient_of_V(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, leaky: bool) -> Tensor:
-    """dV_j = sum_i db_ij u_hat_ij [B, J, D] of ds [B, J, D]; every argument but W contiguous."""
-    return _summed(u, W, V, of_s, V, leaky, backward=True)
-
-
-def gradient_of_u_and_W(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, leaky: bool) -> tuple[Tensor, Tensor]:
-    """du_i = sum_j W_ij^T du_hat_ij [B, I, d] and dW_ij = sum_b u_i du_hat_ij^T, laid out as W is."""
-    (batch, inputs, d), outputs, dim = u.shape, W.shape[1], W.shape[3]
-    of_u, of_W = torch.empty_like(u), torch.empty_strided(W.shape, W.stride(), dtype=W.dtype, device=W.device)
-    d2, J2, D2 = _padded(d), _padded(outputs), _padded(dim)
-    warps = min(max(d2 * J2 * D2 // 1024, 1), 8)  # 32 numbers of W_i a thread, as many of its gradient: the paper's 2
+    All of them contiguous float32.
+    """
+    batch, inputs, _ = u.shape
+    couplings = u.new_empty(batch, inputs, W.shape[1]) if keep else None
+    each = _inputs_a_program(W, images=2 * SLICE)
+    parts = u.new_empty(triton.cdiv(inputs, each), *V.shape)
     with torch.cuda.device_of(u):
-        _of_u_and_W[(inputs,)](
-            *(u, W, V, of_s, of_u, of_W, batch, inputs, *W.stride()),
+        _sums[(triton.cdiv(batch, _images(W)), len(parts))](  # neighbours read the same W
+            *(u, W, V, parts, V if couplings is None else couplings, batch, inputs, each),
             **_sizes(W),
-            d2=d2,
+            IMAGES=_images(W),
             leaky=leaky,
-            num_warps=warps,
+            keep=keep,
+            num_warps=WARPS,
             enable_fp_fusion=True,  # Triton's default so far; said, since the bits depend on it
         )
-    return of_u, of_W
+    return parts.sum(0), couplings
 
 
-def _summed(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, couplings: Tensor, leaky: bool, backward: bool) -> Tensor:
-    batch, inputs, _ = u.shape
-    sizes = _sizes(W)
-    each = sizes["J2"] * sizes["D2"]
-    images = min(max(TILE // each, 1), 64)
-    blocks = triton.cdiv(inputs, INPUTS)
-    parts = u.new_empty(blocks, *V.shape)
+def gradients(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, leaky: bool, of_u: Tensor, of_W: Tensor) -> Tensor:
+    """dV_j = sum_i db_ij u_hat_ij [B, J, D] of ds [B, J, D]; du and dW are added to `of_u` and `of_W`.
+
+    All of them contiguous float32. A slice of images at a time, so that what one kernel hands on to the next takes
+    2 * SLICE * I * J numbers for any batch.
+    """
+    (batch, inputs, d), (_, outputs, _, dim) = u.shape, W.shape
+    of_V = torch.empty_like(V)
+    couplings, of_b = u.new_empty(2, min(batch, SLICE), inputs, outputs)
+    each = _inputs_a_program(W, images=SLICE)
+    D2 = _padded(dim)
+    rows, columns = max(128 // D2, 1), 2 if outputs % 2 == 0 and d <= 8 else 1  # 4 * d * columns sums a thread
     with torch.cuda.device_of(u):
-        _sums[(triton.cdiv(batch, images), blocks)](  # neighbours read the same W
-            *(u, W, V, of_s, parts, couplings, batch, inputs, *W.stride()),
-            **sizes,
-            IMAGES=images,
-            INPUTS=INPUTS,
-            leaky=leaky,
-            backward=backward,
-            num_warps=4 if each <= 2 * TILE else 8,
-            enable_fp_fusion=True,
-        )
-    return parts.sum(0)
+        for start in range(0, batch, SLICE):
+            some = slice(start, start + SLICE)
+            count = len(u[some])
+            parts = u.new_empty(triton.cdiv(inputs, each), *V[some].shape)
+            _gradients[(triton.cdiv(count, _images(W)), len(parts))](
+                *(u[some], W, V[some], of_s[some], of_u[some], parts, couplings, of_b, count, inputs, each),
+                **_sizes(W),
+                IMAGES=_images(W),
+                leaky=leaky,
+                num_warps=WARPS,
+                enable_fp_fusion=True,
+            )
+            torch.sum(parts, 0, out=of_V[some])
+            del parts
+            _of_W[(triton.cdiv(inputs, rows), outputs // columns)](
+                *(u[some], V[some], of_s[some], couplings, of_b, of_W, count, inputs),
+                **{**_sizes(W), "D2": D2},
+                INPUTS=rows,
+                OUTPUTS=columns,
+                num_warps=1,
+                enable_fp_fusion=True,
+            )
+    return of_V
 
 
-def _sizes(W: Tensor) -> dict[str, Any]:
+def _inputs_a_program(W: Tensor, images: int) -> int:
+    """So many that `images` images are divided into about PROGRAMS programs."""
+    return triton.cdiv(len(W), triton.cdiv(PROGRAMS, triton.cdiv(images, _images(W))))
+
+
+def _images(W: Tensor) -> int:
+    """Images of a program; 0 where not one fits."""
+    return (TILE if W.shape[1] <= MANY else TILE // 2) // _sizes(W)["D2"]
+
+
+def _sizes(W: Tensor) -> dict[str, int]:
+    """J, d, D, and the columns of an array: D, and where results are written the outputs or the d of u."""
     _, outputs, d, dim = W.shape
-    return {"J": outputs, "d": d, "D": dim, "J2": _padded(outputs), "D2": _padded(dim)}
+    return {"J": outputs, "d": d, "D": dim, "D2": _padded(max(outputs, d, dim))}
 
 
 def _padded(size: int) -> int:

@@ -19,8 +19,8 @@ _FACTORS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SQUASH_KINDS = (*_FACTORS, "none")
 
-_SMALL, _LARGE = 1e-30, 1e15  # n and 1/n, n^2 and 1/n^2 stay inside float32's (and bfloat16's) range between these
-_TINY = 1e-37  # about the smallest number whose inverse is finite there
+SMALL, LARGE = 1e-30, 1e15  # n and 1/n, n^2 and 1/n^2 stay inside float32's (and bfloat16's) range between these
+TINY = 1e-37  # about the smallest number whose inverse is finite there
 
 
 def squash(s: Tensor, dim: int = -1, kind: str = "hinton") -> Tensor:
@@ -36,8 +36,8 @@ def squash(s: Tensor, dim: int = -1, kind: str = "hinton") -> Tensor:
         return s
     x = at_least_float32(s)
     n = length(x, dim=dim, keepdim=True)
-    # Beyond _LARGE every kind has length 1 to the last bit, so the factor goes on as 1/n without forming n^2.
-    factor = _FACTORS[kind](n.clamp(_SMALL, _LARGE)) * (_LARGE / n.clamp_min(_LARGE))
+    # Beyond LARGE every kind has length 1 to the last bit, so the factor goes on as 1/n without forming n^2.
+    factor = _FACTORS[kind](n.clamp(SMALL, LARGE)) * (LARGE / n.clamp_min(LARGE))
     return (x * factor).to(s.dtype)
 
 
@@ -53,7 +53,7 @@ def length(v: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     # least 1 unless v is zero. vector_norm would do, but takes ten times as long along any but the last dimension.
     x = at_least_float32(v)
     m = x.detach().abs().amax(dim, keepdim=True)
-    n = m * (x / m.clamp_min(_TINY)).square().sum(dim, keepdim=True).clamp_min(0.5).sqrt()
+    n = m * (x / m.clamp_min(TINY)).square().sum(dim, keepdim=True).clamp_min(0.5).sqrt()
     return (n if keepdim else n.squeeze(dim)).to(v.dtype)
 
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
-from capsbench.routing.fused import runs
+from capsbench.routing.fused import fused_squash, runs
+from capsbench.routing.squash import squash
 
 # Float32 against float64, of the largest entry: rounding is some 1e-6, TF32 or a mistake is 1e-3 and more.
 TOLERANCE = 1e-4
-# Images and inputs that it is tried with: in no block size's favour; and multiples of 16, for which Triton makes other
-# kernels, those that a run will use.
+# Images and inputs that it is tried with: in no block size's favour, and multiples of 16, as a run's are.
 TRIED = ((5, 37), (16, 48))
 
 
@@ -61,7 +61,8 @@ def plain_routing(model: nn.Module) -> Iterator[None]:
 def why_not_fused(layer: CapsuleLayer) -> str | None:
     """What speaks against fused routing in this layer on the device where it lies, or None.
 
-    Tried on a few random inputs: poses, couplings and the gradients of u and W against the plain way in float64.
+    Tried on a few random inputs, which are squashed and routed: poses, couplings and the gradients of both arguments
+    against the plain way in float64.
     """
     inputs, _, d, _ = layer.weight.shape
     if not runs(layer.weight.new_empty(1, inputs, d), layer.weight):
@@ -81,23 +82,26 @@ def _largest_difference(layer: CapsuleLayer, images: int, inputs: int) -> float:
     """Over values and gradients, relative to the largest entry of each; infinite where something is not finite."""
     draw = torch.Generator().manual_seed(0)
     _, outputs, d, dim = layer.weight.shape
-    u = torch.randn(images, inputs, d, generator=draw).to(layer.weight)
+    s = torch.randn(images, inputs, d, generator=draw).to(layer.weight)  # lower capsules that are yet to be squashed
     weight = 0.3 * torch.randn(inputs, outputs, d, dim, generator=draw).to(layer.weight)
     of_poses = torch.randn(images, outputs, dim, generator=draw).to(layer.weight)
 
     def answers(route: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], kind: torch.dtype) -> list[Tensor]:
-        given = [x.to(kind).requires_grad_() for x in (u, weight)]
+        given = [x.to(kind).requires_grad_() for x in (s, weight)]
         poses, couplings = route(*given)
         return [poses, couplings, *torch.autograd.grad((poses * of_poses).sum(), given)]
 
-    ours = answers(lambda u, W: layer.routing.fused(u, W, layer.iterations)[:2], torch.float32)
-    plain = answers(
-        lambda u, W: layer.routing(torch.einsum("bid,ijde->bije", u, W), u, layer.iterations)[:2], torch.float64
-    )
+    def ours(s: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+        return layer.routing.fused(fused_squash(s, "hinton"), W, layer.iterations)[:2]
+
+    def plainly(s: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+        u = squash(s, kind="hinton")
+        return layer.routing(torch.einsum("bid,ijde->bije", u, W), u, layer.iterations)[:2]
+
     differences = torch.stack(
         [
             (x - y).detach().abs().max() / y.detach().abs().max().clamp_min(1e-30)
-            for x, y in zip(ours, plain, strict=True)
+            for x, y in zip(answers(ours, torch.float32), answers(plainly, torch.float64), strict=True)
         ]
     )
     return float(differences.max()) if differences.isfinite().all() else float("inf")

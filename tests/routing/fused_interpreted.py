@@ -15,9 +15,10 @@ from torch import Tensor
 
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan.variants import CapsNetSpec
-from capsbench.routing import SQUASH_KINDS, build_routing, kernels
-from capsbench.routing.fused import routed_sum
+from capsbench.routing import SQUASH_KINDS, build_routing, kernels, vector_kernels
+from capsbench.routing.fused import fused_length, fused_squash, routed_sum
 from capsbench.routing.passes import normalise
+from capsbench.routing.squash import length, squash
 from capsbench.training import fusing
 
 BOUND = 1e-5  # of the largest entry: some ten times what float32's rounding is seen to make of these sums
@@ -45,7 +46,7 @@ def plain_sum(u: Tensor, weight: Tensor, V: Tensor, leaky: bool) -> tuple[Tensor
 def sums(way, given: list[Tensor], leaky: bool, kind: torch.dtype) -> list[Tensor]:
     """s, c and the gradients of u, W and V of a sum over s at random weights."""
     given = [x.to(kind).requires_grad_() for x in given]
-    s, c = way(*given, leaky)
+    s, c = way(*given, leaky)[:2]
     return [s, c, *torch.autograd.grad((s * drawn(*s.shape, seed=9)).sum(), given)]
 
 
@@ -68,21 +69,52 @@ def test_a_sum_of_all_odd_sizes(B, I, J, D, d) -> None:  # noqa: E741
     assert_sum(B, I, J, D, d, leaky=number % 2 == 0)
 
 
-def test_a_sum_over_two_blocks_of_images() -> None:
-    given = [drawn(9, 3, 8), drawn(3, 10, 8, 16, seed=1), drawn(9, 10, 16, seed=2, scale=0.3)]
-    assert kernels.TILE // (16 * 16) < 9
+def test_a_sum_over_blocks_and_slices_of_images() -> None:
+    count = kernels.SLICE + 1
+    assert count > 2 * kernels.TILE // 16
+    given = [drawn(count, 3, 8), drawn(3, 10, 8, 16, seed=1), drawn(count, 10, 16, seed=2, scale=0.3)]
     ours = sums(routed_sum, given, False, torch.float32)
     assert_close(ours, sums(plain_sum, given, False, torch.float64))
-    alone = routed_sum(given[0][8:], given[1], given[2][8:])
-    assert torch.equal(alone[0][0], ours[0][8])  # an image's bits do not depend on those beside it
+    alone = routed_sum(given[0][-1:], given[1], given[2][-1:])
+    assert torch.equal(alone[0][0], ours[0][-1])  # an image's bits do not depend on those beside it
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_same_bits_twice_and_in_the_layout_of_w(layout) -> None:
-    given = [drawn(3, 40, 4), drawn(40, 3, 4, 5, seed=1).to(memory_format=layout), drawn(3, 3, 5, seed=2)]
+@pytest.mark.parametrize(("J", "D", "d"), [(13, 5, 2), (32, 3, 8), (3, 5, 33)])  # 33: more columns than D has
+def test_a_sum_of_many_outputs_and_of_wide_inputs(J, D, d) -> None:
+    assert_sum(3, 4, J, D, d, leaky=True)
+
+
+@pytest.mark.parametrize(("J", "D", "d", "fit"), [(32, 2, 8, True), (33, 2, 1, False), (2, 2, 129, False)])
+def test_what_is_unrolled_has_an_end(J, D, d, fit) -> None:
+    assert kernels.fits(torch.zeros(1, 1, d), torch.zeros(1, J, d, D)) is fit
+
+
+def test_sums_after_one_another_add_their_gradients() -> None:
+    u, weight, V = drawn(3, 7, 4), drawn(7, 3, 4, 5, seed=1), drawn(3, 3, 5, seed=2)
+
+    def ours(u: Tensor, weight: Tensor) -> Tensor:
+        _, none, u, weight = routed_sum(u, weight, V, keep=False)  # a sum that nothing is made of
+        assert none is None
+        first, _, u, weight = routed_sum(u, weight, None)
+        return first * routed_sum(u, weight, first)[0]
+
+    def plain(u: Tensor, weight: Tensor) -> Tensor:
+        first = torch.einsum("bid,ijde->bje", u, weight) / 3
+        return first * plain_sum(u, weight, first, False)[0]
+
+    def gradients(way, kind: torch.dtype) -> list[Tensor]:
+        given = [x.to(kind).requires_grad_() for x in (u, weight)]
+        return list(torch.autograd.grad((way(*given) * drawn(3, 3, 5, seed=9)).sum(), given))
+
+    assert_close(gradients(ours, torch.float32), gradients(plain, torch.float64))
+
+
+def test_the_same_bits_twice_and_of_w_in_another_layout() -> None:
+    given = [drawn(3, 40, 4), drawn(40, 3, 4, 5, seed=1), drawn(3, 3, 5, seed=2)]
     first, second = (sums(routed_sum, given, False, torch.float32) for _ in range(2))
-    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
-    assert first[3].stride() == given[1].stride()
+    given[1] = given[1].to(memory_format=torch.channels_last)
+    for others in (second, sums(routed_sum, given, False, torch.float32)):
+        assert all(torch.equal(x, y) for x, y in zip(first, others, strict=True))
     assert_close(first, sums(plain_sum, given, False, torch.float64))
 
 
@@ -196,3 +228,39 @@ def test_a_run_says_once_why_it_does_not(kernel, word, monkeypatch) -> None:
     assert len(said) == 1
     assert word in said[0]
     assert not layer.fused
+
+
+SIZES_OF_VECTORS = [(1, 1), (3, 2), (40, 5), (7, 16), (1100, 1)]  # count, D: of one program and of more
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-33, 1e-20, 1.0, 1e13, 1e25])
+@pytest.mark.parametrize("kind", ["hinton", "half"])
+def test_a_fused_squash_is_the_plain_one(kind: str, scale: float) -> None:
+    assert kind in vector_kernels.KINDS
+    for count, dim in SIZES_OF_VECTORS:
+        assert_vectors(lambda x: fused_squash(x, kind), lambda x: squash(x, kind=kind), count, dim, scale)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-33, 1e-20, 1.0, 1e13, 1e25])
+def test_a_fused_length_is_the_plain_one(scale: float) -> None:
+    for count, dim in SIZES_OF_VECTORS:
+        assert_vectors(fused_length, length, count, dim, scale)
+
+
+def assert_vectors(ours, plain, count: int, dim: int, scale: float) -> None:
+    given = [drawn(count, dim, scale=scale).to(kind).requires_grad_() for kind in (torch.float32, torch.float64)]
+    results = [way(x) for way, x in zip((ours, plain), given, strict=True)]
+    of = drawn(*results[0].shape, seed=9)
+    gradients = [torch.autograd.grad(result, x, of.to(x.dtype))[0] for result, x in zip(results, given, strict=True)]
+    # along a long vector a squash's gradient is what two terms of this size leave
+    factors = results[1].reshape(count, -1).norm(dim=1) / given[1].norm(dim=1)
+    terms = float(factors.nan_to_num().max() * of.abs().max())
+    for (x, y), size in zip((results, gradients), (0.0, terms), strict=True):
+        assert x.isfinite().all()
+        assert (x - y).abs().max() <= BOUND * y.abs().max().clamp_min(size) + torch.finfo(torch.float32).tiny
+
+
+def test_vectors_that_are_not_contiguous_are_squashed_too() -> None:
+    s = drawn(4, 6, 5).transpose(1, 2)
+    assert_close([fused_squash(s, "hinton")], [squash(s, kind="hinton")])
+    assert fused_squash(s, "exp").equal(squash(s, kind="exp"))  # there is no kernel for it

@@ -57,8 +57,13 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
     done = elsewhere("0", HERE / "fused_compiled.py")
     assert done.returncode == 0, done.stderr
     said = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, *_ in said] == ["_sums", "_sums", "_of_u_and_W"]
-    assert all(words == ["fma", "no-atomics", "no-tf32"] for _, *words in said)
+    assert [name for name, *_ in said] == ["_sums"] * 2 + ["_gradients", "_of_W"] + ["_squash"] * 2 + ["_length"] * 2
+    assert all(words[:3] == ["fma", "no-atomics", "no-tf32"] for _, *words in said)
+    for _, *_, barriers, registers, spilled, loop in said[:4]:  # those of routing wait for no other warp, and hold all
+        assert barriers == "no-barriers"
+        assert int(registers) <= 255
+        assert int(spilled) <= 256, "what a thread holds has outgrown its registers"
+        assert int(loop) > 0
 
 
 def test_where_triton_is_missing_a_run_says_so_and_takes_the_plain_way(monkeypatch) -> None:
