@@ -63,11 +63,14 @@ class DrawnAhead:
     """Draws for positions, made for many positions at once: a batch then costs a slice, not a chain of small kernels.
 
     draw: gives for positions start..stop-1 a tuple of tensors whose first dimension is the position. size: examples an
-    epoch; no more than a few epochs are drawn ahead. batch: positions taken at a time.
+    epoch; no more than a few epochs are drawn ahead. batch: positions taken at a time. ahead: positions drawn at once,
+    if not as many as for numbers, which are small.
     """
 
-    def __init__(self, draw: Callable[[int, int], tuple[Tensor, ...]], *, size: int, batch: int) -> None:
-        self._draw, self._ahead = draw, max(batch, min(4 * size, AHEAD))
+    def __init__(
+        self, draw: Callable[[int, int], tuple[Tensor, ...]], *, size: int, batch: int, ahead: int = AHEAD
+    ) -> None:
+        self._draw, self._ahead = draw, max(batch, min(4 * size, ahead))
         self._drawn: dict[int, tuple[Tensor, ...]] = {}
 
     def take(self, start: int, stop: int) -> tuple[Tensor, ...]:
@@ -80,6 +83,13 @@ class DrawnAhead:
                 self._drawn[number] = drawn
             pieces.append(tuple(tensor[low:high] for tensor in self._drawn[number]))
         return pieces[0] if len(pieces) == 1 else tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+
+
+def made_ahead(batch: int, device: torch.device) -> int:
+    """Examples whose pictures are made at once: on a GPU those of sixteen batches, since there a chain of small kernels
+    costs as much for one; on a CPU those of one, which its cache holds.
+    """
+    return 16 * batch if device.type == "cuda" else batch
 
 
 def epochs(start: int, stop: int, size: int) -> Iterator[tuple[int, int, int]]:

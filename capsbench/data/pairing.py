@@ -11,7 +11,7 @@ from torch import Tensor
 
 from capsbench.data.batch import Batch, DigitSet
 from capsbench.data.counter import Purpose, below, permutation
-from capsbench.data.order import DrawnAhead, EpochOrder
+from capsbench.data.order import DrawnAhead, EpochOrder, made_ahead
 from capsbench.data.placed import place_pixels, unit
 from capsbench.errors import DataError
 
@@ -72,13 +72,16 @@ class PairStream:
         self.size, self.height, self.width = pairs.size, pairs.height, pairs.width
         self._pairs, self._batch = pairs, batch
         self._order = EpochOrder(pairs.size, seed=seed, device=device)
-        self._ahead = DrawnAhead(self._draw, size=self.size, batch=batch)
+        self._drawn = DrawnAhead(self._draw, size=self.size, batch=batch)
+        self._made = DrawnAhead(self._make, size=self.size, batch=batch, ahead=made_ahead(batch, device))
 
     def batch(self, step: int) -> Batch:
         """The batch of `step`: images [B, 1, H, W], labels [B, 2], digits [B, 2, H, W]."""
-        bases, shifts = self._ahead.take(step * self._batch, (step + 1) * self._batch)
-        pairs = self._pairs.compose(bases, shifts)
-        return Batch(pairs.images, pairs.labels, pairs.digits)
+        return Batch(*self._made.take(step * self._batch, (step + 1) * self._batch))
+
+    def _make(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = self._pairs.compose(*self._drawn.take(start, stop))
+        return pairs.images, pairs.labels, pairs.digits
 
     def _draw(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         return self._pairs.draw(self._order.indices(start, stop))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from capsbench.data.batch import Batch, DigitSet
 from capsbench.data.counter import Purpose, below
-from capsbench.data.order import DrawnAhead, EpochOrder
+from capsbench.data.order import DrawnAhead, EpochOrder, made_ahead
 from capsbench.errors import DataError
 
 SCALE = 1 / 255
@@ -60,13 +60,19 @@ class PlacedStream:
         self.size, self.height, self.width = len(digits.labels), canvas, canvas
         self._digits, self._seed, self._batch, self._max_shift = digits, seed, batch, max_shift
         self._order = EpochOrder(self.size, seed=seed, device=digits.images.device)
-        self._ahead = DrawnAhead(self._draw, size=self.size, batch=batch)
+        self._drawn = DrawnAhead(self._draw, size=self.size, batch=batch)
+        ahead = made_ahead(batch, digits.images.device)
+        self._made = DrawnAhead(self._make, size=self.size, batch=batch, ahead=ahead)
 
     def batch(self, step: int) -> Batch:
         """The batch of `step`: images and digits [B, 1, H, W], labels [B, 1]."""
-        index, dy, dx = self._ahead.take(step * self._batch, (step + 1) * self._batch)  # [B] each
-        images = place(self._digits.images.index_select(0, index), dy, dx, self.height, self.width)  # [B, 1, H, W]
-        return Batch(images, self._digits.labels.index_select(0, index)[:, None], images)
+        images, labels = self._made.take(step * self._batch, (step + 1) * self._batch)
+        return Batch(images, labels, images)
+
+    def _make(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        index, dy, dx = self._drawn.take(start, stop)  # [n] each
+        images = place(self._digits.images.index_select(0, index), dy, dx, self.height, self.width)  # [n, 1, H, W]
+        return images, self._digits.labels.index_select(0, index)[:, None]
 
     def _draw(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         index = self._order.indices(start, stop)

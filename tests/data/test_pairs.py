@@ -7,8 +7,8 @@ import torch
 from made import dot_digits, noise_digits, uci_digits
 from scipy.stats import chisquare
 
-from capsbench.data import multimnist, two_digit
-from capsbench.data.batch import DigitSet
+from capsbench.data import multimnist, pairing, two_digit
+from capsbench.data.batch import Batch, DigitSet
 from capsbench.data.digits import load_digits
 from capsbench.data.multimnist import PairSet, overlap
 from capsbench.data.pairing import PairMaker, Pairs, Partners
@@ -186,8 +186,19 @@ def test_a_pair_stream_of_the_positive_control_takes_each_digit_once_an_epoch() 
 def test_the_papers_scale_is_not_stored() -> None:
     stream = multimnist.training_stream(DIGITS, seed=0, batch=4, pairs=200 * 180)  # the most that 200 digits give
     assert stream.batch(8999).images.shape == (4, 1, 36, 36)
-    kept = [tensor for drawn in stream._ahead._drawn.values() for tensor in drawn]
+    kept = [tensor for drawn in stream._drawn._drawn.values() for tensor in drawn]
     assert sum(tensor.numel() for tensor in kept) <= 2 * 6 * (1 << 16)
+
+
+def test_pictures_made_ahead_are_those_made_one_batch_at_a_time(monkeypatch) -> None:
+    def batches() -> list[Batch]:
+        stream = multimnist.training_stream(DIGITS, seed=0, batch=7, pairs=200)
+        return [stream.batch(step) for step in (*range(40), 3)]  # an epoch is no multiple of it; and once back
+
+    alone = batches()
+    monkeypatch.setattr(pairing, "made_ahead", lambda batch, _: 16 * batch)
+    for one, ahead in zip(alone, batches(), strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(one, ahead, strict=True))
 
 
 def test_stacked_digits_stand_in_their_halves() -> None:

@@ -10,8 +10,9 @@ import torch
 from made import dot_digits, noise_digits
 from scipy.stats import chisquare
 
-from capsbench.data import affnist, mnist, two_digit
-from capsbench.data.batch import DigitSet
+from capsbench.data import affnist, mnist, placed, two_digit
+from capsbench.data.batch import Batch, DigitSet
+from capsbench.data.order import made_ahead
 from capsbench.data.placed import PlacedStream, place, place_pixels, unit
 from capsbench.errors import DataError
 
@@ -28,6 +29,22 @@ def shifts_of(images: torch.Tensor) -> torch.Tensor:
     assert found[:, 0].tolist() == list(range(len(images)))
     assert (images.flatten(1).max(1).values == 1).all()
     return found[:, 1:] - 14 - (images.shape[-1] - 28) // 2
+
+
+@pytest.mark.parametrize("task", STREAMS)
+def test_pictures_made_ahead_are_those_made_one_batch_at_a_time(task: str, monkeypatch) -> None:
+    def batches() -> list[Batch]:
+        stream = STREAMS[task][0](noise_digits(200), seed=0, batch=7)
+        return [stream.batch(step) for step in (*range(40), 3)]  # an epoch is no multiple of it; and once back
+
+    alone = batches()
+    monkeypatch.setattr(placed, "made_ahead", lambda batch, _: 16 * batch)
+    for one, ahead in zip(alone, batches(), strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(one, ahead, strict=True))
+
+
+def test_pictures_are_made_ahead_on_a_gpu_alone() -> None:
+    assert [made_ahead(128, torch.device(name)) for name in ("cuda", "cpu")] == [2048, 128]
 
 
 @pytest.mark.parametrize(
