@@ -29,7 +29,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from capsbench.files import read_json, write_json
-from capsbench.plan.same_bits import same_bits_file, what_trains
+from capsbench.plan.same_bits import KINDS, same_bits_file, what_trains
 from capsbench.provenance import machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -38,10 +38,11 @@ import json, sys
 from pathlib import Path
 from capsbench.errors import CapsbenchError
 from capsbench.plan import House
-from capsbench.plan.done import training_source
+from capsbench.plan.done import evaluation_source, training_source
 try:
     house = House.load(Path(sys.argv[1]))
-    print(json.dumps({cell.folder_name: training_source(house, cell) for cell in house.cells}))
+    sources = {cell.folder_name: (training_source(house, cell), evaluation_source(cell)) for cell in house.cells}
+    print(json.dumps(sources))
 except CapsbenchError as error:
     sys.exit(str(error))
 """
@@ -77,9 +78,9 @@ def main() -> int:
             (_, first), (what, second) = (made_by(tree, plan, variant, given) for tree in trees)
             files = sorted(file for file in first.keys() | second.keys() if first.get(file) != second.get(file))
             different += [f"{variant}: {', '.join(files)}"] if files else []
-            sources = [before[variant], after[variant]]
             row = {"task": given.task, "variant": variant, "what_trains": what}
-            runs.append({**row, "training": sources, "bits": second})
+            sources = zip(KINDS, zip(before[variant], after[variant], strict=True), strict=True)
+            runs.append({**row, **{kind: list(both) for kind, both in sources}, "bits": second})
     if different:
         sys.exit("Not the same bits:\n  " + "\n  ".join(different))
     about = {"steps": given.steps, "precision": "float32", "device": "cpu", "threads": given.threads}

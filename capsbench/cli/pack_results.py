@@ -11,7 +11,7 @@ from typing import Literal
 from rich.console import Console
 
 from capsbench.errors import CapsbenchError, ResourceError
-from capsbench.evaluation.done import evaluation_digest, is_evaluated
+from capsbench.evaluation.done import is_evaluated
 from capsbench.files import read_json, whole_file
 from capsbench.locks import is_held
 from capsbench.plan import House
@@ -121,7 +121,7 @@ def _is_over(manifest: Path, house: House | None) -> bool:
     cell = next((row for row in rows if (row.task, row.folder_name) == (place.parts[-3], place.parts[-2])), None)
     try:
         if cell is not None and (place / "weights.safetensors").is_file():
-            return is_evaluated(place, cell, evaluation_digest(cell, said))
+            return is_evaluated(place, cell, said)
         found = [read_json(path) for path in place.glob("*/metrics.json")]
         scored = {(metrics["weights"], metrics["digest"]) for metrics in found}
     except (ValueError, KeyError, TypeError):

@@ -260,13 +260,12 @@ def _not_evaluated(
     """Those of `trained` that lack metrics of this evaluation, with its digest; a failed run has none to have."""
     todo = []
     for cell, seed, manifest in trained:
-        digest = evaluation_digest(cell, manifest)
         if manifest["status"] != "done":
             continue
-        if is_evaluated(house.run_folder(cell, seed), cell, digest):
+        if is_evaluated(house.run_folder(cell, seed), cell, manifest):
             console.print(f"{cell.label} seed {seed}: evaluated already")
         else:
-            todo.append((cell, seed, manifest, digest))
+            todo.append((cell, seed, manifest, evaluation_digest(cell, manifest)))
     return todo
 
 
@@ -286,7 +285,7 @@ def _evaluate(
         where = f"{cell.label} seed {seed}: evaluation on {device}"
         folder = house.run_folder(cell, seed)
         with sole(folder, console.print), says_what_to_lower(where, remedy):
-            if is_evaluated(folder, cell, digest):  # by the process that this one waited for
+            if is_evaluated(folder, cell, manifest):  # by the process that this one waited for
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue
             try:

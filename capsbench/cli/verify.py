@@ -17,7 +17,7 @@ from capsbench.cli.progress import show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource, find_source
 from capsbench.errors import CapsbenchError, PlanError, ResourceError, counted, nearest
-from capsbench.evaluation.done import evaluation_digest
+from capsbench.evaluation.done import evaluation_digest, stored_digest
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import run_digests
@@ -78,7 +78,7 @@ def verify_run(
     if key.seed not in cell.seeds:
         raise PlanError(f"{house.path}: {cell.label} has no seed {key.seed} any more; it has {list(cell.seeds)}.")
     source = find_source(house.dataset, house.plan.data_folder)
-    scored = scored_otherwise(stored, evaluation_digest(cell, manifest.model_dump()))
+    scored = scored_otherwise(stored, stored_digest(stored, cell, manifest.model_dump()))
     _say_what_changed(console, house, cell, key.seed, source, manifest, scored)
     with tempfile.TemporaryDirectory(prefix="capsbench-verify-") as place:
         elsewhere = replace(house, root=Path(place))

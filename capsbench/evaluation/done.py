@@ -5,22 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capsbench.files import read_json
+from capsbench.files import read_json, read_record
 from capsbench.plan import Cell
 from capsbench.plan.done import evaluation_source
+from capsbench.plan.same_bits import same_sources
 from capsbench.provenance import digest_of
 
 
 def evaluation_digest(cell: Cell, manifest: dict[str, Any]) -> str:
     """Digest of all that decides a run's metrics: training, weights, options, the evaluation's source."""
-    return digest_of(
-        [manifest["digest"], manifest["weights"], cell.options.evaluation_options(), evaluation_source(cell)]
-    )
+    return _digest(cell, manifest, evaluation_source(cell))
 
 
-def is_evaluated(folder: Path, cell: Cell, digest: str) -> bool:
-    """Whether every condition of the task has metrics of this very evaluation."""
-    for condition in cell.options.conditions(cell.spec):
+def stored_digest(folder: Path, cell: Cell, manifest: dict[str, Any]) -> str:
+    """The digest that the metrics in a run's folder must have: that of today's evaluation.
+
+    Or the one that they have, where it is of a source that was shown to give the same bits (`same_bits`).
+    """
+    others = same_sources(evaluation_source(cell), manifest, "evaluation")
+    good = [_digest(cell, manifest, source) for source in others]
+    found = [read_record(folder / condition / "metrics.json").get("digest") for condition in _conditions(cell)]
+    return next((one for one in good if all(digest == one for digest in found)), evaluation_digest(cell, manifest))
+
+
+def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
+    """Whether every condition of the task has metrics of today's evaluation, or of one that gives the same bits."""
+    digest = stored_digest(folder, cell, manifest)
+    for condition in _conditions(cell):
         try:
             metrics = read_json(folder / condition / "metrics.json")
         except (FileNotFoundError, ValueError):
@@ -28,3 +39,11 @@ def is_evaluated(folder: Path, cell: Cell, digest: str) -> bool:
         if not isinstance(metrics, dict) or metrics.get("digest") != digest:
             return False
     return True
+
+
+def _digest(cell: Cell, manifest: dict[str, Any], source: str) -> str:
+    return digest_of([manifest["digest"], manifest["weights"], cell.options.evaluation_options(), source])
+
+
+def _conditions(cell: Cell) -> list[str]:
+    return list(cell.options.conditions(cell.spec))

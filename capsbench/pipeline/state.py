@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.data.affnist_place import measured_on
-from capsbench.evaluation.done import evaluation_digest, is_evaluated
+from capsbench.evaluation.done import is_evaluated, stored_digest
 from capsbench.files import read_json, read_record
 from capsbench.plan.done import cost_digest, is_done, is_tuned, run_digests, tuning_digest
 from capsbench.plan.load import config_folder
@@ -37,8 +37,7 @@ def with_current_choice(house: House, cell: Cell, data: str) -> Cell:
 
 def is_over(house: House, cell: Cell, seed: int, manifest: dict[str, Any]) -> bool:
     """Whether a run that is done has its metrics too; a failed one has none to have."""
-    digest = evaluation_digest(cell, manifest)
-    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, digest)
+    return manifest["status"] == "failed" or is_evaluated(house.run_folder(cell, seed), cell, manifest)
 
 
 def described(house: House, data: dict[str, str]) -> dict[str, Any]:
@@ -54,9 +53,10 @@ def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
     said = described(house, data)
     runs = ((cell, seed) for cell in house.cells for seed in cell.seeds)  # as House.describe lists them
     for run, (cell, seed) in zip(said["runs"], runs, strict=True):
-        manifest = read_record(house.run_folder(cell, seed) / "manifest.json")
+        folder = house.run_folder(cell, seed)
+        manifest = read_record(folder / "manifest.json")
         if {"digest", "weights"} <= manifest.keys():
-            run["evaluation"] = evaluation_digest(cell, manifest)
+            run["evaluation"] = stored_digest(folder, cell, manifest)
     return said
 
 

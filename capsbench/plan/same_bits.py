@@ -1,4 +1,4 @@
-"""Training sources that were shown to give the same bits: what was trained by one need not be trained again by another.
+"""Sources that were shown to give the same bits: what was trained by one need not be trained again by another.
 
 The digest of a run's source changes with any of its code, also with what makes another precision or another device
 faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
@@ -12,12 +12,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from capsbench.errors import PlanError
 from capsbench.files import read_json
 from capsbench.plan.load import config_folder
 from capsbench.provenance import digest_of
+
+Kind = Literal["training", "evaluation"]
+KINDS: tuple[Kind, ...] = ("training", "evaluation")
 
 
 def same_bits_file() -> Path:
@@ -36,10 +39,11 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
     )
 
 
-def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
+def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training") -> set[str]:
     """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
-    A run that is not float32 on a CPU has no others. Raises PlanError: the file is damaged.
+    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 on a CPU has no others.
+    Raises PlanError: the file is damaged.
     """
     resolved, run, config = (manifest.get(key) for key in ("resolved", "run", "config"))
     found, waiting = {digest}, [digest]
@@ -47,7 +51,7 @@ def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
         return found
     if (resolved.get("device"), resolved.get("precision")) != ("cpu", "float32"):
         return found
-    pairs = _shown(same_bits_file()).get(what_trains(str(run.get("task")), config), {})
+    pairs = _shown(same_bits_file()).get((of, what_trains(str(run.get("task")), config)), {})
     while waiting:
         new = pairs.get(waiting.pop(), set()) - found
         found |= new
@@ -56,16 +60,19 @@ def same_sources(digest: str, manifest: Mapping[str, Any]) -> set[str]:
 
 
 @functools.cache
-def _shown(path: Path) -> dict[str, dict[str, set[str]]]:
-    """By `what_trains`: the sources that one source was compared with and found equal to. Raises PlanError."""
-    shown: dict[str, dict[str, set[str]]] = {}
+def _shown(path: Path) -> dict[tuple[Kind, str], dict[str, set[str]]]:
+    """By kind and `what_trains`: the sources that one was compared with and found equal to. Raises PlanError."""
+    shown: dict[tuple[Kind, str], dict[str, set[str]]] = {}
     try:
         for change in read_json(path)["changes"]:
             for run in change["runs"]:
-                before, after = run["training"]
-                pairs = shown.setdefault(run["what_trains"], {})
-                pairs.setdefault(before, set()).add(after)
-                pairs.setdefault(after, set()).add(before)
+                for kind in KINDS:
+                    if kind == "evaluation" and kind not in run:
+                        continue  # of a change that left the evaluation as it was
+                    before, after = run[kind]
+                    pairs = shown.setdefault((kind, run["what_trains"]), {})
+                    pairs.setdefault(before, set()).add(after)
+                    pairs.setdefault(after, set()).add(before)
     except FileNotFoundError:
         return shown
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -18,6 +18,7 @@ from tools import mnist_folder
 from capsbench.cli.again import what_changed
 from capsbench.cli.second_making import circumstances, decided_otherwise
 from capsbench.errors import PlanError
+from capsbench.evaluation import done
 from capsbench.files import read_json, write_json
 from capsbench.pipeline import state
 from capsbench.plan import House
@@ -137,6 +138,29 @@ def test_a_run_by_another_source_counts(written, house: House, tmp_path: Path) -
     assert is_done(tmp_path, run_digests(house, cell, 1, "data")) is None
     stored(tmp_path, house, resolved={"device": "cuda:0", "precision": "float32"})
     assert is_done(tmp_path, now) is None
+
+
+def test_a_run_that_another_source_evaluated_is_evaluated(written, house: House, tmp_path: Path, monkeypatch) -> None:
+    cell = house.cell("two_digit", "two-digit-average-mlp")
+    manifest = stored(tmp_path, house)
+    monkeypatch.setattr(done, "evaluation_source", lambda _: "before")
+    before = done.evaluation_digest(cell, manifest)
+    for condition in cell.options.conditions(cell.spec):
+        write_json(tmp_path / condition / "metrics.json", {"digest": before})
+    assert done.is_evaluated(tmp_path, cell, manifest)
+    monkeypatch.setattr(done, "evaluation_source", lambda _: "after")
+    assert not done.is_evaluated(tmp_path, cell, manifest)
+    assert done.stored_digest(tmp_path, cell, manifest) == done.evaluation_digest(cell, manifest) != before
+    one = change("a", "b", task=cell.task, config=cell.config())
+    written(one)  # shown of what trains it alone
+    assert not done.is_evaluated(tmp_path, cell, manifest)
+    written({"runs": [{**run, "evaluation": ["before", "after"]} for run in one["runs"]]})
+    assert done.is_evaluated(tmp_path, cell, manifest)
+    assert done.stored_digest(tmp_path, cell, manifest) == before
+    assert not done.is_evaluated(tmp_path, cell, {**manifest, "weights": "others"})
+    assert not done.is_evaluated(tmp_path, cell, {**manifest, "resolved": {"device": "cuda:0"}})
+    write_json(tmp_path / condition / "metrics.json", {"digest": done.evaluation_digest(cell, manifest)})
+    assert not done.is_evaluated(tmp_path, cell, manifest)  # one condition by each
 
 
 def test_such_a_source_is_not_what_changed_but_is_named_where_a_second_making_differs(
