@@ -15,6 +15,7 @@ from capsbench.data.batch import DigitSet
 from capsbench.data.mnist import test_images
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.couplings import CouplingStatistics
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import Spec
 from capsbench.routing.energy import energy
 from capsbench.routing.layer import RoutingLayer
@@ -25,7 +26,6 @@ from capsbench.training.losses import probabilities
 ITERATIONS = (1, 2, 3, 5, 10, 30, 100)  # passes at test time, whatever the model was trained with
 BATCH = {"cpu": 20, "cuda": 200}  # images at once: the trace of 100 passes takes 9 MB an image at the paper's size
 DEAD = 0.01  # of the longest lower capsule seen: one that never gets as long says nothing
-CLASSES = 10
 
 Metrics = dict[str, tuple[float | None, str]]
 

@@ -12,11 +12,10 @@ from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing.fused import fused_squash
 from capsbench.routing.squash import at_least_float32, squash
-
-CLASSES = 10
 
 
 class CapsNet(nn.Module):

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from capsbench.models.convolution import Convolution
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output, lengths_of, linked
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import CnnSpec
 from capsbench.routing.squash import at_least_float32
-
-CLASSES = 10
 
 
 class Cnn(nn.Module):

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.output import Output
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import EmCapsNetSpec
 from capsbench.routing import Routed, joined
 from capsbench.routing.em_matrix import em_matrix
 from capsbench.routing.squash import at_least_float32
 
-CLASSES = 10
 # beta_a is learned in units of 1000, about 1/lambda: log odds are lambda (beta_a - cost) with a lambda of 0.0005 to
 # 0.0014 in three passes, so that a step of Adam on beta_a itself would move no activation.
 BETA_A_UNIT = 1000.0

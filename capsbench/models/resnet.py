@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.models.output import Output, linked
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import ResNetSpec
 from capsbench.routing.squash import at_least_float32
-
-CLASSES = 10
 
 
 class Block(nn.Module):

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.models.output import Output, lengths_of, linked
+from capsbench.plan.tasks import CLASSES
 from capsbench.plan.variants import TwoDigitSpec
 from capsbench.routing.squash import at_least_float32
-
-CLASSES = 10
 
 
 class TwoDigit(nn.Module):

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capsbench.plan.tasks import CLASSES
 from capsbench.report.readers import Arrays, read_arrays
 from capsbench.report.results import Results, Run
-
-CLASSES = 10
 
 
 class Answers(NamedTuple):

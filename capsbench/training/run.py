@@ -27,7 +27,6 @@ from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_done, run_digests
 from capsbench.plan.routings import is_custom
-from capsbench.plan.runs import TRAINING_IMAGES
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.training.capture import captured
 from capsbench.training.checkpoint import write_tensors
@@ -214,7 +213,7 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size
     if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take
-        epoch = house.plan.tasks.given()[cell.task].train_images or TRAINING_IMAGES
+        epoch = house.epoch_images(cell.options)
     loop = Loop(
         Step(model, cell.spec, stream, seed, resolved["precision"], cell.training.rate),
         steps=cell.steps(epoch),

@@ -120,6 +120,15 @@ def test_a_done_run_is_left_alone_and_an_edited_plan_trains_again(tiny) -> None:
     assert json.loads(manifest.read_text())["steps"] == 6
 
 
+def test_a_stand_in_trains_for_as_many_steps_as_the_plan_counts(tiny) -> None:
+    plan = tiny.plan()
+    words = plan.read_text().replace("steps: 30, batch: 16", "epochs: 1, batch: 32")
+    plan.write_text(words.replace("    variants", "    train_per_class: 10\n    variants"))
+    assert tiny.run("results", "train", plan, "--seed", 0)[0] == 0
+    manifest = json.loads((tiny.run_folder("results") / "manifest.json").read_text())
+    assert manifest["steps"] == 4  # ceil(100 / 32): not those of 60,000 digits
+
+
 def test_the_manifest_says_where_a_number_comes_from(tiny) -> None:
     tiny.run("results", "train", tiny.plan(steps=5), "--seed", 0, "--threads", "2")
     manifest = json.loads((tiny.run_folder("results") / "manifest.json").read_text())
