@@ -63,14 +63,14 @@ class DrawnAhead:
     """Draws for positions, made for many positions at once: a batch then costs a slice, not a chain of small kernels.
 
     draw: gives for positions start..stop-1 a tuple of tensors whose first dimension is the position. size: examples an
-    epoch; no more than a few epochs are drawn ahead. batch: positions taken at a time. ahead: positions drawn at once,
-    if not as many as for numbers, which are small.
+    epoch; no more than a few epochs are drawn ahead. batch: positions taken at a time. ahead: positions drawn at once.
     """
 
     def __init__(
         self, draw: Callable[[int, int], tuple[Tensor, ...]], *, size: int, batch: int, ahead: int = AHEAD
     ) -> None:
         self._draw, self._ahead = draw, max(batch, min(4 * size, ahead))
+        self._straddles = self._ahead % batch > 0  # a batch may need the end of one drawing and the start of the next
         self._drawn: dict[int, tuple[Tensor, ...]] = {}
 
     def take(self, start: int, stop: int) -> tuple[Tensor, ...]:
@@ -78,9 +78,11 @@ class DrawnAhead:
         pieces = []
         for number, low, high in epochs(start, stop, self._ahead):
             if number not in self._drawn:
-                drawn = self._draw(number * self._ahead, (number + 1) * self._ahead)
-                _keep_two(self._drawn)
-                self._drawn[number] = drawn
+                if self._straddles:
+                    _keep_two(self._drawn)
+                else:
+                    self._drawn.clear()
+                self._drawn[number] = self._draw(number * self._ahead, (number + 1) * self._ahead)
             pieces.append(tuple(tensor[low:high] for tensor in self._drawn[number]))
         return pieces[0] if len(pieces) == 1 else tuple(torch.cat(column) for column in zip(*pieces, strict=True))
 

@@ -24,10 +24,10 @@ from torch import Tensor
 
 WARPS = 4
 TILE = 512  # numbers in an array of four warps: two dimensions of two images a thread
-MANY = 12  # outputs; of more, a thread has one image, since it holds some five arrays of each
+MANY = 12  # outputs; of more, a thread has one image, since of each output it holds its part of some five arrays
 PROGRAMS = 256  # that the sums of the paper's 128 images are divided into, and those of a slice: two a multiprocessor
 SLICE = 64  # images whose couplings and gradients of logits `_gradients` hands on to `_of_W` at a time
-MOST_OUTPUTS, MOST_UNROLLED = 32, 256  # J, and J * d: a compiler's minute, and its registers
+MOST_OUTPUTS, MOST_DIMENSIONS, MOST_UNROLLED = 32, 64, 256  # J, d and J * d: more spills, and compiles for minutes
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def _read(at, here, J: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _write(at, columns, rows, e, B, J: tl.constexpr):
-    """Write J columns [images, 1] beside each other: as one array, where each would go through shared memory alone."""
+    """Write J columns [images, 1] beside each other: stored singly, each would go through shared memory."""
     array = columns[0] + 0.0 * e
     for j in tl.static_range(1, J):
         array = tl.where(e == j, columns[j], array)
@@ -181,7 +181,7 @@ def _gradients(
             more = ()
             for k in tl.static_range(d):
                 # read again, by other words: else the compiler keeps all of W_i from above in registers, and spills
-                w = tl.load(W_ij + k * D, mask=e < D, other=0.0, eviction_policy="evict_first")
+                w = tl.load(W_ij + k * D, mask=e < D, other=0.0, eviction_policy="evict_last")
                 more += (dx[k] + of_u_hat * w,)
             dx = more
         sums = ()
@@ -224,7 +224,7 @@ def _of_W(
     dW = ()
     for n in tl.static_range(OUTPUTS * d):
         dW += (tl.load(W_at + n * D, mask=here, other=0.0),)
-    for n in tl.range(0, B, loop_unroll_factor=2):
+    for n in tl.range(0, B, loop_unroll_factor=4):
         x = ()
         for k in tl.static_range(d):
             x += (tl.load(u + n * (I * d) + i * d + k, mask=i < I, other=0.0),)  # [inputs, 1]
@@ -259,6 +259,7 @@ def fits(u: Tensor, W: Tensor) -> bool:
         and u.numel() > 0
         and W.numel() > 0
         and outputs <= MOST_OUTPUTS
+        and d <= MOST_DIMENSIONS
         and outputs * d <= MOST_UNROLLED
         and _images(W) > 0
         and largest < 2**31
@@ -295,7 +296,8 @@ def gradients(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, leaky: bool, of_u: 
     """
     (batch, inputs, d), (_, outputs, _, dim) = u.shape, W.shape
     of_V = torch.empty_like(V)
-    couplings, of_b = u.new_empty(2, min(batch, SLICE), inputs, outputs)
+    # each alone: the second of two in one would begin where its address is no multiple of 16, and compile anew
+    couplings, of_b = (u.new_empty(min(batch, SLICE), inputs, outputs) for _ in range(2))
     each = _inputs_a_program(W, images=SLICE)
     D2 = _padded(dim)
     rows, columns = max(128 // D2, 1), 2 if outputs % 2 == 0 and d <= 8 else 1  # 4 * d * columns sums a thread
@@ -326,7 +328,9 @@ def gradients(u: Tensor, W: Tensor, V: Tensor, of_s: Tensor, leaky: bool, of_u: 
 
 
 def _inputs_a_program(W: Tensor, images: int) -> int:
-    """So many that `images` images are divided into about PROGRAMS programs."""
+    """So many that `images` images are divided into about PROGRAMS programs; of W and not of the batch that there is,
+    so that an image's sums are added in the same order whatever stands beside it.
+    """
     return triton.cdiv(len(W), triton.cdiv(PROGRAMS, triton.cdiv(images, _images(W))))
 
 
@@ -342,5 +346,5 @@ def _sizes(W: Tensor) -> dict[str, int]:
 
 
 def _padded(size: int) -> int:
-    """The power of two that holds `size`; at least 2, since a sum along one number is nobody's common case."""
+    """The power of two that holds `size`; at least 2, as `tl.max_contiguous` says of D."""
     return max(2, triton.next_power_of_2(size))

@@ -1,7 +1,8 @@
 """Squash and length of vectors in Triton: one kernel each way, where torch takes 18 forward and 38 backward.
 
 Float32 along the last dimension, a vector in a few neighbouring threads; the plain way (`squash`) is the reference, in
-whose words a vector x of largest entry m has the length n = m |x/m|, and v = f(n) x.
+whose words a vector x of largest entry m has the length n = m |x/m|, and v = f(n) x. Comparisons stand where the plain
+way clamps: a GPU's minimum and maximum swallow NaN, and a run that diverges would not show it.
 """
 # mypy: disable-error-code="no-untyped-def, misc"
 
@@ -26,7 +27,8 @@ def _direction(x):
     """Length n [rows, 1] and direction x/n of vectors [rows, D], zero for a zero vector."""
     m = tl.max(tl.abs(x), 1, keep_dims=True)
     y = x / tl.maximum(m, _TINY)
-    r = tl.sqrt(tl.maximum(tl.sum(y * y, 1, keep_dims=True), 0.5))  # at least 1, unless the vector is zero
+    total = tl.sum(y * y, 1, keep_dims=True)
+    r = tl.sqrt(tl.where(total < 0.5, 0.5, total))  # total is at least 1, unless all is zero, or below TINY
     return m * r, y / r
 
 
@@ -38,8 +40,8 @@ def _squash(x, of_v, out, count, D: tl.constexpr, D2: tl.constexpr, ROWS: tl.con
     at, here = rows * D + e, (rows < count) & (e < D)
     s = tl.load(x + at, mask=here, other=0.0)
     n, direction = _direction(s)
-    inside = tl.minimum(tl.maximum(n, _SMALL), _LARGE)
-    f = inside / (a + inside * inside) * (_LARGE / tl.maximum(n, _LARGE))
+    inside = tl.where(n < _SMALL, _SMALL, tl.where(n > _LARGE, _LARGE, n))
+    f = inside / (a + inside * inside) * tl.where(n > _LARGE, _LARGE / n, 1.0)
     if backward:
         dv = tl.load(of_v + at, mask=here, other=0.0)
         slope = f * (a - inside * inside) / (a + inside * inside)  # n f'(n); beyond LARGE f is 1/n, so it is -f

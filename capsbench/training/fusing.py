@@ -20,8 +20,9 @@ from capsbench.routing.squash import squash
 
 # Float32 against float64, of the largest entry: rounding is some 1e-6, TF32 or a mistake is 1e-3 and more.
 TOLERANCE = 1e-4
-# Images and inputs that it is tried with: in no block size's favour, and multiples of 16, as a run's are.
-TRIED = ((5, 37), (16, 48))
+# Images and inputs that it is tried with: few of both; and so many that each kernel has several blocks of images and of
+# inputs, several inputs a block and fewer in the last one, and a second slice of images.
+TRIED = ((5, 37), (66, 262))
 
 
 def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], None]) -> dict[str, str]:

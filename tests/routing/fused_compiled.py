@@ -2,7 +2,7 @@
 
 A line a kernel, at the paper's J = 10, D = 16, d = 8: its name, what the code has and has not, then registers a thread,
 bytes of them that are kept in memory, and instructions of its longest loop: `_sums` and `_gradients` have an input for
-eight images of a warp there, `_of_W` two images for eight inputs and two outputs.
+eight images of a warp there, `_of_W` four images for eight inputs and two outputs.
 """
 
 from __future__ import annotations

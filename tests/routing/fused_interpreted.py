@@ -22,7 +22,7 @@ from capsbench.routing.squash import length, squash
 from capsbench.training import fusing
 
 BOUND = 1e-5  # of the largest entry: some ten times what float32's rounding is seen to make of these sums
-BATCHES_AND_INPUTS = list(itertools.product((1, 3, 5), (1, 7, 33)))  # 33: one input in the second block
+BATCHES_AND_INPUTS = list(itertools.product((1, 3, 5), (1, 7, 33)))
 SIZES = list(itertools.product((1, 2, 10), (1, 5, 16), (1, 8)))  # J, D, d
 
 
@@ -79,12 +79,22 @@ def test_a_sum_over_blocks_and_slices_of_images() -> None:
     assert torch.equal(alone[0][0], ours[0][-1])  # an image's bits do not depend on those beside it
 
 
+@pytest.mark.parametrize(("J", "leaky"), [(10, False), (13, True)])
+def test_several_inputs_a_block_fewer_in_the_last_and_several_slices(J, leaky, monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "PROGRAMS", 4)
+    monkeypatch.setattr(kernels, "SLICE", 3)
+    assert kernels._inputs_a_program(torch.zeros(11, J, 4, 5), images=6) == 3
+    assert_sum(7, 11, J, 5, 4, leaky)
+
+
 @pytest.mark.parametrize(("J", "D", "d"), [(13, 5, 2), (32, 3, 8), (3, 5, 33)])  # 33: more columns than D has
 def test_a_sum_of_many_outputs_and_of_wide_inputs(J, D, d) -> None:
     assert_sum(3, 4, J, D, d, leaky=True)
 
 
-@pytest.mark.parametrize(("J", "D", "d", "fit"), [(32, 2, 8, True), (33, 2, 1, False), (2, 2, 129, False)])
+@pytest.mark.parametrize(
+    ("J", "D", "d", "fit"), [(32, 2, 8, True), (33, 2, 1, False), (5, 2, 52, False), (1, 2, 65, False)]
+)
 def test_what_is_unrolled_has_an_end(J, D, d, fit) -> None:
     assert kernels.fits(torch.zeros(1, 1, d), torch.zeros(1, J, d, D)) is fit
 
@@ -196,7 +206,8 @@ def test_what_cannot_be_fused_goes_the_plain_way(options) -> None:
     assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {}
 
 
-def test_a_run_takes_fused_routing_on_a_gpu_and_none_elsewhere() -> None:
+def test_a_run_takes_fused_routing_on_a_gpu_and_none_elsewhere(monkeypatch) -> None:
+    monkeypatch.setattr(fusing, "TRIED", FEW)
     layer = layer_of()
     assert fusing.choose_routing(layer, torch.device("cpu"), pytest.fail) == {}
     assert not layer.fused
@@ -205,6 +216,17 @@ def test_a_run_takes_fused_routing_on_a_gpu_and_none_elsewhere() -> None:
     with fusing.plain_routing(layer):
         assert not layer.fused
     assert layer.fused
+
+
+FEW = ((5, 7),)  # images and inputs that a layer is tried with: the interpreter is slow
+
+
+def test_a_layer_is_tried_with_several_inputs_a_block_and_a_second_slice() -> None:
+    images, inputs = fusing.TRIED[-1]
+    assert images > kernels.SLICE > kernels.TILE // 16
+    for each in (kernels._inputs_a_program(torch.zeros(inputs, 10, 8, 16), n * kernels.SLICE) for n in (1, 2)):
+        assert each > 1
+        assert inputs % each > 0
 
 
 def wrong(*given, **_):
@@ -223,6 +245,7 @@ WEIGHTED = kernels.weighted_sums
 def test_a_run_says_once_why_it_does_not(kernel, word, monkeypatch) -> None:
     layer, said = layer_of(), []
     layer.fused = True
+    monkeypatch.setattr(fusing, "TRIED", FEW)
     monkeypatch.setattr(kernels, "weighted_sums", kernel)
     assert fusing.choose_routing(layer, torch.device("cuda"), said.append) == {"routing": "plain"}
     assert len(said) == 1

@@ -19,6 +19,7 @@ from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing import build_routing
+from capsbench.routing.fused import fused_length, fused_squash
 from capsbench.training import fusing
 
 HERE = Path(__file__).parent
@@ -117,3 +118,13 @@ def test_on_a_gpu_it_is_exact_and_holds_a_tenth(inputs) -> None:
         assert (x - y).abs().max() <= 1e-4 * y.abs().max()
     del ours, x, y
     assert 10 * peak_bytes(fused, torch.device("cuda")) <= peak_bytes(materialised, torch.device("cuda"))
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_what_is_not_a_number_stays_so() -> None:
+    for bad in (float("nan"), float("inf")):
+        s = torch.ones(3, 8, device="cuda")
+        s[1, 2] = bad
+        for kind in ("hinton", "half"):
+            assert fused_squash(s, kind).isnan().any(1).tolist() == [False, True, False]
+        assert fused_length(s).isfinite().tolist() == [True, False, True]
