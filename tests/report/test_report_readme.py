@@ -55,6 +55,16 @@ def unlike(ours: Any, theirs: Any, where: str) -> list[str]:
     return [] if same else [f"{where}: {theirs!r} is stored, {ours!r} follows from the runs"]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
+def test_an_adjusted_interval_in_prose_is_one_of_today_s_verdicts(page: str, stored) -> None:
+    """A family's other claims move when one more of it has its number."""
+    words = " ".join((REPOSITORY / page).read_text().split())
+    said = set(re.findall(r"Holm-adjusted (-?[\d.]+) to (-?[\d.]+)", words))
+    known = {tuple(f"{claim[end] or 0:.1f}" for end in ("adjusted_low", "adjusted_high")) for claim in stored["claims"]}
+    assert said
+    assert said <= known
+
+
 def test_the_verdicts_of_results_paper_follow_from_its_runs(results, judged, stored) -> None:
     ours, theirs = (
         {claim["id"]: claim for claim in said["claims"]}
