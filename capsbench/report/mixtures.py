@@ -12,9 +12,9 @@ from capsbench.report.results import Kind, Problem, Results, Run
 Aspect = Callable[[Run], str]
 
 
-def _source(run: Run) -> str:
+def training_source(run: Run) -> str:
     """One name for all sources that were shown to give the run the same bits."""
-    return min(same_sources(str(run.manifest.digests.get("training_source")), run.manifest.model_dump()))[:10]
+    return min(same_sources(str(run.manifest.digests.get("training_source", "none")), run.manifest.model_dump()))
 
 
 OF_A_TASK: dict[str, Aspect] = {  # the runs of a task are compared with each other
@@ -28,7 +28,7 @@ OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighb
     "precision": lambda run: str(run.manifest.resolved.get("precision")),
     "threads": lambda run: str(run.manifest.resolved.get("threads")),
     "routing": lambda run: str(run.manifest.resolved.get("routing", "plain")),  # not said on a CPU
-    "training source": _source,
+    "training source": lambda run: training_source(run)[:10],
 }
 
 

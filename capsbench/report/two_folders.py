@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from capsbench.errors import counted
-from capsbench.report.mixtures import flat
+from capsbench.report.mixtures import flat, training_source
 from capsbench.report.results import Results, Run
 from capsbench.report.statistics import Summary, difference, holm, summarise
 from capsbench.report.tables import spec_for
@@ -158,8 +158,8 @@ def _cells(results: Results) -> dict[tuple[str, str], dict[int, Run]]:
 
 def _making(run: Run) -> dict[str, object]:
     """What decides a run's weights and is the same for every seed of a cell."""
-    digests = run.manifest.digests
-    sources = {"training source": _short(digests.get("training_source")), "test set": _short(digests.get("test_set"))}
+    test_set = run.manifest.digests.get("test_set")
+    sources = {"training source": _short(training_source(run)), "test set": _short(test_set)}
     return flat({**run.manifest.config, **sources})
 
 

@@ -12,6 +12,7 @@ import toy
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
+from capsbench.plan import same_bits
 from capsbench.report.collect import collect
 from capsbench.report.two_folders import Change, compare
 
@@ -125,6 +126,22 @@ def edit_manifest(folder: Path, seed: int, key: str, value: Any, of: str = "dige
 
 def told_apart(folder: Path, other: Path) -> dict[str, list[str]]:
     return {where: sides for where, *sides in compare(collect(folder), collect(other)).differences}
+
+
+def test_sources_that_were_shown_to_give_the_same_bits_are_not_told_apart(
+    folder: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (0, 1, 2):
+        edit_manifest(other, seed, "training_source", "d" * 64)
+    assert list(told_apart(folder, other)) == ["mnist/cnn: training source"]
+    stored = json.loads((toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json").read_text())
+    row = {"what_trains": same_bits.what_trains("mnist", stored["config"]), "training": ["c" * 64, "d" * 64]}
+    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": [row]}]})
+    monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
+    assert told_apart(folder, other) == {}
+    for seed in (0, 1, 2):
+        edit_manifest(other, seed, "device", "cuda:0", of="resolved")
+    assert "mnist/cnn: training source" in told_apart(folder, other)
 
 
 def test_the_source_of_every_seed_is_compared(folder: Path, other: Path) -> None:
