@@ -73,10 +73,10 @@ def can_fuse(algorithm: Callable[..., Any], options: Mapping[str, Any]) -> bool:
 def runs(u: Tensor, weight: Tensor) -> bool:
     """Whether the kernels take u [B, I, d] and W [I, J, d, D] where these lie. False where there is no Triton."""
     try:
-        from capsbench.routing import kernels
+        from capsbench.routing import launch
     except ImportError:
         return False
-    return kernels.runs_on(u.device) and kernels.fits(u, weight)
+    return launch.runs_on(u.device) and launch.fits(u, weight)
 
 
 def route_fused(
@@ -173,9 +173,9 @@ class _RoutedSum(torch.autograd.Function):
     def forward(
         ctx: Any, u: Tensor, weight: Tensor, V: Tensor, leaky: bool, keep: bool
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        from capsbench.routing import kernels
+        from capsbench.routing import launch
 
-        s, c = kernels.weighted_sums(u, weight, V, leaky, keep)
+        s, c = launch.weighted_sums(u, weight, V, leaky, keep)
         ctx.save_for_backward(u, weight, V)
         ctx.set_materialize_grads(False)
         ctx.leaky = leaky
@@ -188,14 +188,14 @@ class _RoutedSum(torch.autograd.Function):
     def backward(
         ctx: Any, of_s: Tensor | None, _: Tensor | None, of_u: Tensor | None, of_weight: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        from capsbench.routing import kernels
+        from capsbench.routing import launch
 
         u, weight, V = ctx.saved_tensors
         of_V = None
         if of_s is not None:
             of_u = torch.zeros_like(u) if of_u is None else of_u
             of_weight = torch.zeros_like(weight) if of_weight is None else of_weight
-            of_V = kernels.gradients(u, weight, V, of_s.contiguous(), ctx.leaky, of_u, of_weight)
+            of_V = launch.gradients(u, weight, V, of_s.contiguous(), ctx.leaky, of_u, of_weight)
         return of_u, of_weight, of_V, None, None
 
 
@@ -241,10 +241,10 @@ class _Length(torch.autograd.Function):
 def _vector_kernels(x: Tensor) -> ModuleType | None:
     """The kernels for vectors, if they take these; None too where there is no Triton."""
     try:
-        from capsbench.routing import kernels, vector_kernels
+        from capsbench.routing import launch, vector_kernels
     except ImportError:
         return None
-    return vector_kernels if kernels.runs_on(x.device) and vector_kernels.fits(x) else None
+    return vector_kernels if launch.runs_on(x.device) and vector_kernels.fits(x) else None
 
 
 def _added(later: Tensor | None, ours: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
-# The words of torch and of its library on a CPU, where both raise a plain RuntimeError.
-NO_MEMORY = ("can't allocate memory", "could not create a primitive")
+NO_MEMORY = "can't allocate memory"  # torch's own words on a CPU, where it raises a plain RuntimeError
+NO_PRIMITIVE = "could not create a primitive"  # its library's there, which says more of one that it does not have
 
 
 def says_what_fits(
@@ -43,7 +43,7 @@ def says_what_fits(
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether torch failed for want of memory, on a GPU or on a CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)
+    return isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error) or str(error) == NO_PRIMITIVE
 
 
 def batch_that_fits(fits: Callable[[int], bool], batch: int) -> int | None:

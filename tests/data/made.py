@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import io
+from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
+import pytest
 import scipy.io
 import torch
 
 from capsbench.data.affnist import SyntheticAffnist
-from capsbench.data.batch import DigitSet
+from capsbench.data.batch import Batch, DigitSet, Stream
 from capsbench.data.uci import load_uci
 
 
@@ -73,3 +76,18 @@ def mat_bytes(fields: dict[str, np.ndarray], *, compressed: bool = True, name: s
 def official_mat(count: int = 40, compressed: bool = True) -> bytes:
     """A whole official test.mat for `uci_digits(count)`."""
     return mat_bytes(official_fields(*transformed(count)), compressed=compressed)
+
+
+def assert_made_ahead_is_alike(
+    module: ModuleType, stream: Callable[[], Stream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That sixteen batches made at once, as on a GPU, are those made one at a time; also when a stream goes back."""
+
+    def batches() -> list[Batch]:
+        made = stream()
+        return [made.batch(step) for step in (*range(40), 3)]
+
+    alone = batches()
+    monkeypatch.setattr(module, "made_ahead", lambda batch, _: 16 * batch)
+    for one, ahead in zip(alone, batches(), strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(one, ahead, strict=True))

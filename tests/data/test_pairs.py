@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from made import dot_digits, noise_digits, uci_digits
+from made import assert_made_ahead_is_alike, dot_digits, noise_digits, uci_digits
 from scipy.stats import chisquare
 
 from capsbench.data import multimnist, pairing, two_digit
-from capsbench.data.batch import Batch, DigitSet
+from capsbench.data.batch import DigitSet
 from capsbench.data.digits import load_digits
 from capsbench.data.multimnist import PairSet, overlap
 from capsbench.data.pairing import PairMaker, Pairs, Partners
@@ -191,14 +191,10 @@ def test_the_papers_scale_is_not_stored() -> None:
 
 
 def test_pictures_made_ahead_are_those_made_one_batch_at_a_time(monkeypatch) -> None:
-    def batches() -> list[Batch]:
-        stream = multimnist.training_stream(DIGITS, seed=0, batch=7, pairs=200)
-        return [stream.batch(step) for step in (*range(40), 3)]  # an epoch is no multiple of it; and once back
-
-    alone = batches()
-    monkeypatch.setattr(pairing, "made_ahead", lambda batch, _: 16 * batch)
-    for one, ahead in zip(alone, batches(), strict=True):
-        assert all(torch.equal(x, y) for x, y in zip(one, ahead, strict=True))
+    # an epoch of 200 is no multiple of the batch
+    assert_made_ahead_is_alike(
+        pairing, lambda: multimnist.training_stream(DIGITS, seed=0, batch=7, pairs=200), monkeypatch
+    )
 
 
 def test_stacked_digits_stand_in_their_halves() -> None:

@@ -18,15 +18,15 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler
 from triton.compiler import ASTSource
 
-from capsbench.routing import kernels, vector_kernels
+from capsbench.routing import kernels, launch, vector_kernels
 
 TOOLS = Path(compiler.__file__).parent / "bin"  # NVIDIA's, which Triton's wheel brings
 NUMBERS = {"B", "I", "inputs", "count"}
 SIZES = {"J": 10, "d": 8, "D": 16, "D2": 16, "IMAGES": 32, "leaky": False, "keep": False, "INPUTS": 8, "OUTPUTS": 2}
 KERNELS: list[tuple[Any, dict[str, Any], int]] = [
-    (kernels._sums, {}, kernels.WARPS),
-    (kernels._sums, {"leaky": True, "keep": True}, kernels.WARPS),
-    (kernels._gradients, {}, kernels.WARPS),
+    (kernels._sums, {}, launch.WARPS),
+    (kernels._sums, {"leaky": True, "keep": True}, launch.WARPS),
+    (kernels._gradients, {}, launch.WARPS),
     (kernels._of_W, {}, 1),
     (vector_kernels._squash, {"ROWS": 64, "backward": False}, 4),
     (vector_kernels._squash, {"ROWS": 64, "backward": True}, 4),

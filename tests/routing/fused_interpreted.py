@@ -15,7 +15,7 @@ from torch import Tensor
 
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan.variants import CapsNetSpec
-from capsbench.routing import SQUASH_KINDS, build_routing, kernels, vector_kernels
+from capsbench.routing import SQUASH_KINDS, build_routing, launch, vector_kernels
 from capsbench.routing.fused import fused_length, fused_squash, routed_sum
 from capsbench.routing.passes import normalise
 from capsbench.routing.squash import length, squash
@@ -70,8 +70,8 @@ def test_a_sum_of_all_odd_sizes(B, I, J, D, d) -> None:  # noqa: E741
 
 
 def test_a_sum_over_blocks_and_slices_of_images() -> None:
-    count = kernels.SLICE + 1
-    assert count > 2 * kernels.TILE // 16
+    count = launch.SLICE + 1
+    assert count > 2 * launch.TILE // 16
     given = [drawn(count, 3, 8), drawn(3, 10, 8, 16, seed=1), drawn(count, 10, 16, seed=2, scale=0.3)]
     ours = sums(routed_sum, given, False, torch.float32)
     assert_close(ours, sums(plain_sum, given, False, torch.float64))
@@ -81,9 +81,9 @@ def test_a_sum_over_blocks_and_slices_of_images() -> None:
 
 @pytest.mark.parametrize(("J", "leaky"), [(10, False), (13, True)])
 def test_several_inputs_a_block_fewer_in_the_last_and_several_slices(J, leaky, monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "PROGRAMS", 4)
-    monkeypatch.setattr(kernels, "SLICE", 3)
-    assert kernels._inputs_a_program(torch.zeros(11, J, 4, 5), images=6) == 3
+    monkeypatch.setattr(launch, "PROGRAMS", 4)
+    monkeypatch.setattr(launch, "SLICE", 3)
+    assert launch._inputs_a_program(torch.zeros(11, J, 4, 5), images=6) == 3
     assert_sum(7, 11, J, 5, 4, leaky)
 
 
@@ -96,7 +96,7 @@ def test_a_sum_of_many_outputs_and_of_wide_inputs(J, D, d) -> None:
     ("J", "D", "d", "fit"), [(32, 2, 8, True), (33, 2, 1, False), (5, 2, 52, False), (1, 2, 65, False)]
 )
 def test_what_is_unrolled_has_an_end(J, D, d, fit) -> None:
-    assert kernels.fits(torch.zeros(1, 1, d), torch.zeros(1, J, d, D)) is fit
+    assert launch.fits(torch.zeros(1, 1, d), torch.zeros(1, J, d, D)) is fit
 
 
 def test_sums_after_one_another_add_their_gradients() -> None:
@@ -223,8 +223,8 @@ FEW = ((5, 7),)  # images and inputs that a layer is tried with: the interpreter
 
 def test_a_layer_is_tried_with_several_inputs_a_block_and_a_second_slice() -> None:
     images, inputs = fusing.TRIED[-1]
-    assert images > kernels.SLICE > kernels.TILE // 16
-    for each in (kernels._inputs_a_program(torch.zeros(inputs, 10, 8, 16), n * kernels.SLICE) for n in (1, 2)):
+    assert images > launch.SLICE > launch.TILE // 16
+    for each in (launch._inputs_a_program(torch.zeros(inputs, 10, 8, 16), n * launch.SLICE) for n in (1, 2)):
         assert each > 1
         assert inputs % each > 0
 
@@ -238,7 +238,7 @@ def broken(*_, **__):
     raise RuntimeError("no ptxas\nmore")
 
 
-WEIGHTED = kernels.weighted_sums
+WEIGHTED = launch.weighted_sums
 
 
 @pytest.mark.parametrize(("kernel", "word"), [(wrong, "differs here"), (broken, "RuntimeError: no ptxas)")])
@@ -246,7 +246,7 @@ def test_a_run_says_once_why_it_does_not(kernel, word, monkeypatch) -> None:
     layer, said = layer_of(), []
     layer.fused = True
     monkeypatch.setattr(fusing, "TRIED", FEW)
-    monkeypatch.setattr(kernels, "weighted_sums", kernel)
+    monkeypatch.setattr(launch, "weighted_sums", kernel)
     assert fusing.choose_routing(layer, torch.device("cuda"), said.append) == {"routing": "plain"}
     assert len(said) == 1
     assert word in said[0]

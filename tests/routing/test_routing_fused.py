@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,25 +34,38 @@ def elsewhere(interpret: str, *command: str | Path) -> subprocess.CompletedProce
     return subprocess.run([sys.executable, *map(str, command)], env=given, capture_output=True, text=True, check=False)
 
 
-def interpreted(which: str) -> None:
-    """Pass what is marked so of fused_interpreted.py; where Triton's interpreter does not know its NumPy, say so."""
+def interpreted(*command: str | Path) -> str:
+    """What Python says with Triton's interpreter; where that does not know its NumPy, say so."""
     triton = [each.version for each in importlib.metadata.distributions(name="triton")]
     if triton and Version(triton[0]) < Version("3.7") and Version(np.__version__) >= Version("2.4"):
         # The interpreter alone, which takes arrays of one number for numbers. What is compiled is as it was.
         unavailable(f"Triton {triton[0]} interprets nothing beside NumPy {np.__version__}; it takes 2.3 or older")
-    done = elsewhere("1", "-m", "pytest", HERE / "fused_interpreted.py", "-p", "no:cacheprovider", "-m", which)
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+    done = elsewhere("1", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def passed(which: str) -> None:
+    """Pass what is marked so of fused_interpreted.py."""
+    said = interpreted("-m", "pytest", HERE / "fused_interpreted.py", "-p", "no:cacheprovider", "-m", which)
+    assert " passed" in said
+    assert "skipped" not in said
 
 
 def test_the_kernels_give_what_the_plain_passes_give() -> None:
-    interpreted("not slow")
+    passed("not slow")
 
 
 @pytest.mark.slow
 def test_the_kernels_give_it_at_all_odd_sizes() -> None:
-    interpreted("slow")
+    passed("slow")
+
+
+def test_a_step_starts_few_kernels_that_wait_for_one_another() -> None:
+    said = interpreted(HERE / "fused_operators.py")
+    plain, fused, _ = (sum(map(int, re.findall(r"\d+", line))) for line in said.splitlines())
+    assert fused <= 130
+    assert fused < plain / 3
 
 
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
@@ -68,7 +82,7 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
 
 
 def test_where_triton_is_missing_a_run_says_so_and_takes_the_plain_way(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "capsbench.routing.kernels", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "capsbench.routing.launch", None)  # its import fails
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     layer, said = layer_of("dynamic", 8), []
     layer.fused = True

@@ -91,6 +91,11 @@ class MockOfAFullDevice:
         monkeypatch.setattr(memory, "_fits", fits)
 
 
+def test_a_primitive_that_the_library_does_not_have_is_no_want_of_memory() -> None:
+    words = "could not create a primitive descriptor for a convolution forward propagation primitive"
+    assert not memory.is_out_of_memory(RuntimeError(words))
+
+
 @pytest.mark.parametrize(
     ("holds", "sentence", "tried"),
     [
@@ -99,7 +104,12 @@ class MockOfAFullDevice:
     ],
 )
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("could not create a primitive"),
+    ],
 )
 def test_the_sentence_on_memory_with_a_mocked_device(monkeypatch, error, holds: int, sentence: str, tried) -> None:
     mock = MockOfAFullDevice(monkeypatch, holds)
