@@ -21,8 +21,8 @@ from small_steps import small_step
 from capsbench.training.fusing import set_routing
 
 VIEWS = """
-view t transpose permute expand select slice unsqueeze squeeze detach alias as_strided unfold split unbind empty empty_like
-new_empty empty_strided new_empty_strided _unsafe_view _reshape_alias lift_fresh is_same_size
+view t transpose permute expand select slice unsqueeze squeeze detach alias as_strided unfold split unbind empty
+empty_like new_empty empty_strided new_empty_strided _unsafe_view _reshape_alias lift_fresh is_same_size
 """
 
 
