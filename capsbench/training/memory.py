@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -68,14 +70,36 @@ def _sentence(setting: Setting, seed: int) -> str:
 
 
 def _fits(setting: Setting, seed: int, batch: int) -> bool:
-    """Whether one training step at that batch fits. In float32, which needs no less than any other precision."""
+    """Whether one training step at that batch fits. In float32, which needs no less than any other precision.
+
+    On a CPU a process of its own tries it: after an allocation that failed, torch's library for CPUs may refuse batches
+    that fit or crash, and where a system has too little memory it kills the process that asks for it.
+    """
+    if setting.device.type == "cuda":
+        torch.cuda.empty_cache()
+        return _step_fits(setting, seed, batch)
+    setting = replace(setting, say=_nothing)  # a trial's words are not the run's; and a closure does not travel
+    trial = multiprocessing.get_context("spawn").Process(target=_try_a_step, args=(setting, seed, batch), daemon=True)
+    trial.start()
+    trial.join()
+    return trial.exitcode == 0
+
+
+def _nothing(_: str) -> None:
+    return None
+
+
+def _try_a_step(setting: Setting, seed: int, batch: int) -> None:
+    torch.set_num_threads(setting.threads)
+    sys.exit(0 if _step_fits(setting, seed, batch) else 1)
+
+
+def _step_fits(setting: Setting, seed: int, batch: int) -> bool:
     from capsbench.training.digits import training_digits
     from capsbench.training.fusing import choose_routing
     from capsbench.training.run import make_stream, new_model
     from capsbench.training.step import Step
 
-    if setting.device.type == "cuda":
-        torch.cuda.empty_cache()
     cell = replace(setting.cell, training=setting.cell.training.model_copy(update={"batch": batch}))
     try:
         stream = make_stream(cell, training_digits(cell, setting.digits.train, seed), seed)
