@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from capsbench.plan.same_bits import same_sources
@@ -16,6 +17,7 @@ from capsbench.report.contract import Manifest, Metrics, UnreadableFileError, re
 from capsbench.report.readers import load_arrays
 
 Arrays = dict[str, NDArray[Any]]
+TIMED = "images_per_second"  # the one column of a run's CSV files that is never the same twice
 
 
 def weight_differences(stored: Path, again: Path, manifest: Manifest) -> list[str]:
@@ -77,6 +79,12 @@ def _how_far(a: NDArray[Any], b: NDArray[Any], different: NDArray[np.bool_]) -> 
     return far + (f", {int((~finite).sum()):,} of them NaN or infinite" if not finite.all() else "")
 
 
+def row_differences(stored: Path, again: Path) -> tuple[list[str], list[str]]:
+    """How the losses and measurements along training differ, and the files (history.csv, curve.csv) compared."""
+    names = sorted({path.name for side in (stored, again) for path in side.glob("*.csv")})
+    return [f"{name}: {line}" for name in names for line in _file_differences(stored / name, again / name)], names
+
+
 def condition_differences(stored: Path, again: Path) -> tuple[list[str], list[str]]:
     """How the evaluations of a run differ, and the conditions that were compared. stored, again: the run's folders.
 
@@ -93,7 +101,7 @@ def condition_differences(stored: Path, again: Path) -> tuple[list[str], list[st
             words.append(f"{name}: metrics.json {error}")
             continue
         words += [f"{name}: {line}" for line in _metric_differences(first, second)]
-        files = {path.name for side in (stored, again) for path in (side / name).glob("*.npz")}
+        files = {path.name for side in (stored, again) for path in (side / name).glob("*.*") if path.suffix in FILES}
         if not (stored / name / "scores.npz").exists():
             files.discard("scores.npz")
         for file in sorted(files):
@@ -118,10 +126,27 @@ def _metric_differences(stored: Metrics, again: Metrics) -> Iterator[str]:
 def _file_differences(stored: Path, again: Path) -> list[str]:
     if not stored.exists() or not again.exists():
         return [f"only in the {'stored' if stored.exists() else 'second'} making"]
+    load = FILES[stored.suffix]
     try:
-        return array_differences(load_arrays(stored), load_arrays(again))
-    except ValueError as error:
+        return array_differences(load(stored), load(again))
+    except ValueError as error:  # pandas' own errors are ValueErrors
         return [str(error)]
+
+
+def _load_columns(path: Path) -> Arrays:
+    """The columns of a CSV file but TIMED: float64 where all their cells are numbers or empty, else as written."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns=TIMED, errors="ignore")
+    return {str(name): _numbers_or_words(frame[name].to_numpy(str)) for name in frame}
+
+
+def _numbers_or_words(cells: NDArray[np.str_]) -> NDArray[Any]:
+    try:
+        return np.where(cells == "", "nan", cells).astype(np.float64)
+    except ValueError:
+        return cells
+
+
+FILES = {".npz": load_arrays, ".csv": _load_columns}  # what of an evaluation is compared beside its metrics
 
 
 def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapping[str, str | None]) -> list[str]:

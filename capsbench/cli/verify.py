@@ -62,7 +62,13 @@ def verify_run(
     Raises:
         CapsbenchError: the run, its plan or its data are not there. ResourceError: the making was stopped.
     """
-    from capsbench.cli.second_making import circumstances, condition_differences, scored_otherwise, weight_differences
+    from capsbench.cli.second_making import (
+        circumstances,
+        condition_differences,
+        row_differences,
+        scored_otherwise,
+        weight_differences,
+    )
 
     stored = run_folder(folder, key)
     try:
@@ -91,7 +97,10 @@ def verify_run(
         if (manifest.status, manifest.reason) != (again.status, again.reason):
             words.append(f"status is {_status(manifest)}, now {_status(again)}")
         words += weight_differences(stored, second, manifest)
+        in_rows, files = row_differences(stored, second)
         different, conditions = condition_differences(stored, second)
+    words += in_rows
+    compared += files
     compared += [f"predictions and metrics of {name}" for name in conditions]
     for line in words + different:
         console.print(f"  {line}", markup=False)

@@ -13,7 +13,7 @@ import pytest
 from places import REPOSITORY, Place
 from rich.console import Console
 
-from capsbench.cli.second_making import array_differences
+from capsbench.cli.second_making import array_differences, row_differences
 from capsbench.cli.verify import _plan_of, choose, verify_run
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -59,7 +59,8 @@ def test_a_run_that_is_drawn_is_identical_and_nothing_is_left_behind(place) -> N
     assert "expect a difference" not in said.out
     drawn = re.search(r"drawn from 4 trained runs with --draw (\d+): (mnist/\S+)", said.out)
     assert drawn is not None
-    assert f"{drawn[2]}: identical (weights" in said.out
+    compared = "weights" if "diverging" in drawn[2] else "weights; history.csv; predictions and metrics of test"
+    assert f"{drawn[2]}: identical ({compared})" in " ".join(said.out.split())
     assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
     again = place.capsbench("verify", place.results, "--random", "--draw", drawn[1])
     assert f"--draw {drawn[1]}: {drawn[2]}\n" in again.out
@@ -76,6 +77,12 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
         arrays = dict(file)
     arrays["scores"][0, 0] += np.float16(0.5)
     np.savez_compressed(run / "test/scores.npz", **arrays)
+    history = (run / "history.csv").read_text().splitlines()
+    assert history[0] == "step,epoch,loss,classification,reconstruction,rate,images_per_second"
+    last = history[-1].split(",")
+    last[5] = repr(float(last[5]) * (1 + 2**-52))  # the rate, by its last bit
+    last[6] = "1.0"  # a time is never the same
+    (run / "history.csv").write_text("\n".join([*history[:-1], ",".join(last)]) + "\n")
     error = json.loads((run / "test/metrics.json").read_text())["metrics"]["error"]["value"]
     change(run / "test/metrics.json", "metrics", "error", "value", value=error + 5)
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
@@ -83,6 +90,8 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
     assert f"weights: {name} differs in 1 of {tensors[name].numel():,} values, by 0.25 at most" in said.out
     assert "weights.safetensors is not the one of its manifest" in said.out
     assert "test/scores.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
+    assert re.search(rf"history.csv: rate differs in 1 of {len(history) - 1} values, by [\d.]+e-\d+ at most", said.out)
+    assert "images_per_second" not in said.out
     assert f"test: error is {error + 5} %, now {error} (-5)" in said.out
     assert "mnist/cnn/seed-0: not identical." in said.out
     assert "versions): please report it." in said.out
@@ -202,6 +211,28 @@ def test_differences_of_arrays() -> None:
         "z differs in 1 of 1 values, by 0 at most",
     ]
     assert array_differences(a, a) == []
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        ("step,digit,images_per_second\n1,a,8\n2,b,\n", []),
+        ("step,digit\n1,a\n2,c\n", ["curve.csv: digit differs in 1 of 2 values"]),
+        (
+            "step,digit\n1,a\n",
+            ["curve.csv: digit is <U1 [2], now <U1 [1]", "curve.csv: step is float64 [2], now float64 [1]"],
+        ),
+        ("", ["curve.csv: No columns to parse from file"]),
+        (None, ["curve.csv: only in the stored making"]),
+    ],
+)
+def test_differences_of_what_was_measured_along_training(tmp_path: Path, again: str | None, words: list[str]) -> None:
+    stored, second = tmp_path / "stored", tmp_path / "again"
+    for folder, text in ((stored, "step,digit,images_per_second\n1,a,9.5\n2,b,7\n"), (second, again)):
+        folder.mkdir()
+        if text is not None:
+            (folder / "curve.csv").write_text(text)
+    assert row_differences(stored, second) == (words, ["curve.csv"])
 
 
 @pytest.mark.parametrize(
