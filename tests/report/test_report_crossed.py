@@ -296,6 +296,29 @@ def test_the_seeds_that_are_named_decide_in_80_of_100() -> None:
     assert told.mean() == pytest.approx(0.8, abs=0.03)
 
 
+@pytest.mark.parametrize(("distance", "level", "needed"), [(1.1, 0.05, 9), (1.75, 0.01, 8), (1.65, 0.001, 12)])
+def test_one_seed_fewer_than_are_named_does_not(distance: float, level: float, needed: int) -> None:
+    """A mean of few seeds against a bound, at levels that Holm may grant: that its error is an estimate matters."""
+    estimate = one_sample([-1.0, 0.0, 1.0])
+    assert estimate is not None
+    assert seeds_to_decide(estimate, (distance,), level) == needed
+    rng, trials = np.random.default_rng(12), 100_000
+    told = [
+        float((stats.ttest_1samp(rng.normal(distance, 1, (trials, n)), 0, axis=1).pvalue < level).mean())
+        for n in (needed - 1, needed)
+    ]
+    assert told[0] < 0.8 < told[1]
+
+
+def test_seeds_that_clear_the_further_bound_beyond_doubt_are_counted_all_the_same() -> None:
+    """scipy's noncentral t is NaN there; the search for the fewest would take it for a number that is too few."""
+    estimate = one_sample([-1.0, 0.0, 1.0])
+    assert estimate is not None
+    near = seeds_to_decide(estimate, (0.7,), 0.05)
+    for further in (1.5, 3.0, 30.0, 1e6):
+        assert seeds_to_decide(estimate, (0.7, further), 0.05) == near
+
+
 def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
     a, b = sides(np.random.default_rng(10), 5, 0.001, 0.0)
     estimate = crossed(a, b)

@@ -56,6 +56,18 @@ class Estimate(NamedTuple):
             return 0.0
         return max(float(stats.t.ppf(1 - tail, freedom)) * error for error, freedom in self._errors())
 
+    def misses(self, distance: float, tail: float) -> float:
+        """The chance that estimates with this error do not tell the truth from a bound at `distance`, at level `tail`.
+
+        By the noncentral t, for an estimate's error is estimated with it.
+        """
+        chances = [
+            stats.nct.cdf(stats.t.ppf(1 - tail, freedom) * error / self.error, freedom, distance / self.error)
+            for error, freedom in self._errors()
+            if error > 0
+        ]
+        return float(max(np.nan_to_num(chances)))  # scipy has NaN for some chances under 1e-19
+
     def _beyond(self, distance: float) -> float:
         """The chance that an estimate falls `distance` or more to one side of the truth."""
         return max(_tail(distance, error, freedom) for error, freedom in self._errors())
@@ -119,11 +131,9 @@ def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, ta
         freedom = satterthwaite([*parts, (fixed, math.inf)])
         if variance == 0:
             return True
-        found = [Part(share, seeds) for share, _ in parts]
-        reach = Estimate(0.0, math.sqrt(variance), freedom, tuple(found)).reach(alpha / tails)
-        beyond = [(room - reach) / math.sqrt(variance) for room in rooms]
-        # an estimate fails one bound or the other, never both: the chances of failing add up
-        return 1 - sum(stats.t.sf(distance, freedom) for distance in beyond) >= POWER
+        found = Estimate(0.0, math.sqrt(variance), freedom, tuple(Part(share, seeds) for share, _ in parts))
+        # failing one bound or the other: both at once is the rarest, so the chances are taken to add up
+        return 1 - sum(found.misses(room, alpha / tails) for room in rooms) >= POWER
 
     if min(rooms) <= 0:
         return None
