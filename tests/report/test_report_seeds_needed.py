@@ -1,0 +1,77 @@
+"""How many seeds would decide a claim, against simulations of as many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_report_crossed import sides
+
+from capsbench.report.statistics import crossed, difference, one_sample, seeds_to_decide
+
+
+def test_the_seeds_that_are_named_decide_in_80_of_100() -> None:
+    a, b = [0.0, 1.0, 2.0, 1.0, 1.0], [1.5, 2.5, 0.5, 1.5, 1.5]
+    estimate = difference(a, b)
+    assert estimate is not None
+    needed = seeds_to_decide(estimate, (abs(estimate.value),), 0.05)
+    assert needed is not None
+    rng, trials = np.random.default_rng(9), 4000
+    sd, effect = float(np.std(a, ddof=1)), abs(estimate.value)
+    first, second = rng.normal(0, sd, (trials, needed)), rng.normal(effect, sd, (trials, needed))
+    told = stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue < 0.05
+    assert told.mean() == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize(("distance", "level", "needed"), [(1.1, 0.05, 9), (1.75, 0.01, 8), (1.65, 0.001, 12)])
+def test_one_seed_fewer_than_are_named_does_not(distance: float, level: float, needed: int) -> None:
+    """A mean of few seeds against a bound, at levels that Holm may grant: that its error is an estimate matters."""
+    estimate = one_sample([-1.0, 0.0, 1.0])
+    assert estimate is not None
+    assert seeds_to_decide(estimate, (distance,), level) == needed
+    rng, trials = np.random.default_rng(12), 100_000
+    told = [
+        float((stats.ttest_1samp(rng.normal(distance, 1, (trials, n)), 0, axis=1).pvalue < level).mean())
+        for n in (needed - 1, needed)
+    ]
+    assert told[0] < 0.8 < told[1]
+
+
+def test_seeds_that_clear_the_further_bound_beyond_doubt_are_counted_all_the_same() -> None:
+    """scipy's noncentral t is NaN there; the search for the fewest would take it for a number that is too few."""
+    estimate = one_sample([-1.0, 0.0, 1.0])
+    assert estimate is not None
+    near = seeds_to_decide(estimate, (0.7,), 0.05)
+    for further in (1.5, 3.0, 30.0, 1e6):
+        assert seeds_to_decide(estimate, (0.7, further), 0.05) == near
+
+
+def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
+    a, b = sides(np.random.default_rng(10), 5, 0.001, 0.0)
+    estimate = crossed(a, b)
+    assert estimate is not None
+    assert seeds_to_decide(estimate, (estimate.error,), 0.05) is None
+    assert seeds_to_decide(estimate, (0.0,), 0.05) is None
+    assert seeds_to_decide(estimate, (10 * estimate.error,), 0.05) == 6  # one more than there are
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.02])
+def test_the_seeds_named_decide_an_equivalence_in_four_of_five_cases_be_it_in_the_middle_of_the_margin(truth) -> None:
+    """Two cells of n seeds with a spread of 0.03 each, margin 0.05: both bounds must be cleared."""
+    margin, spread = 0.05, 0.03
+    half = float(np.sqrt(0.5)) * spread
+    cells = [truth - half, truth + half], [-half, half]  # two seeds a cell, of exactly that spread
+    estimate = difference(*cells)
+    needed = seeds_to_decide(estimate, (margin - truth, margin + truth), 0.05, tails=1)
+    assert needed is not None
+
+    def decided(seeds: int) -> float:
+        rng = np.random.default_rng(7)
+        tries = [
+            difference(list(truth + rng.normal(0, spread, seeds)), list(rng.normal(0, spread, seeds)))
+            for _ in range(2_000)
+        ]
+        return sum(found.p_equivalent(margin) < 0.05 for found in tries) / len(tries)
+
+    assert 0.77 < decided(needed) < 0.93
+    assert decided(needed - 1) < 0.83
