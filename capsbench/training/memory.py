@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -34,7 +35,7 @@ def says_what_fits(
     def wrapped(setting: Setting, seed: int, *args: P.args, **kwargs: P.kwargs) -> Answer:
         try:
             return work(setting, seed, *args, **kwargs)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one
+        except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError
             if not is_out_of_memory(error):
                 raise
         # Not in the handler: there the failed work's tensors are still held by the traceback.
@@ -43,9 +44,11 @@ def says_what_fits(
     return wrapped
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch failed for want of memory, on a GPU or on a CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error) or str(error) == NO_PRIMITIVE
+def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether Python, NumPy or torch failed for want of memory, on a GPU or on a CPU."""
+    return (
+        isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in str(error) or str(error) == NO_PRIMITIVE
+    )
 
 
 def batch_that_fits(fits: Callable[[int], bool], batch: int) -> int | None:
@@ -79,19 +82,21 @@ def _fits(setting: Setting, seed: int, batch: int) -> bool:
         torch.cuda.empty_cache()
         return _step_fits(setting, seed, batch)
     setting = replace(setting, say=_nothing)  # a trial's words are not the run's; and a closure does not travel
-    trial = multiprocessing.get_context("spawn").Process(target=_try_a_step, args=(setting, seed, batch), daemon=True)
-    trial.start()
-    trial.join()
-    return trial.exitcode == 0
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=spawn, max_tasks_per_child=1) as trial:
+        try:
+            return trial.submit(_try_a_step, setting, seed, batch).result()
+        except BrokenProcessPool:  # it was killed, or crashed
+            return False
 
 
 def _nothing(_: str) -> None:
     return None
 
 
-def _try_a_step(setting: Setting, seed: int, batch: int) -> None:
+def _try_a_step(setting: Setting, seed: int, batch: int) -> bool:
     torch.set_num_threads(setting.threads)
-    sys.exit(0 if _step_fits(setting, seed, batch) else 1)
+    return _step_fits(setting, seed, batch)
 
 
 def _step_fits(setting: Setting, seed: int, batch: int) -> bool:
@@ -109,7 +114,7 @@ def _step_fits(setting: Setting, seed: int, batch: int) -> bool:
         step(0, cell.training.rate)
         if setting.device.type == "cuda":
             torch.cuda.synchronize(setting.device)
-    except RuntimeError as error:
+    except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return False

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +16,13 @@ import pytest
 import torch
 from places import PATIENCE, wait_for
 from test_run import bits
+from test_seeds import PLAN, setting_of
 from tools import unavailable
 
 from capsbench.errors import ResourceError
+from capsbench.plan import House
 from capsbench.training import memory
+from capsbench.training.run import Setting
 
 GIB = 2**30
 
@@ -78,6 +82,27 @@ def test_a_batch_that_the_gpu_does_not_hold_names_one_that_fits(tiny) -> None:
     assert tiny.run("fits", "train", plan, "--seed", 0)[0] == 0
 
 
+@pytest.fixture
+def setting(tmp_path: Path, results: Path, no_data: dict[str, str]) -> Setting:
+    (tmp_path / "small.yaml").write_text(PLAN)
+    return setting_of(House.load(tmp_path / "small.yaml", "uci-digits"), "cnn")
+
+
+class KillsWhoUnpacksIt:
+    """In the place of digits: the system's answer to a process that asks for too much, as it comes to the trial's."""
+
+    def __reduce__(self) -> tuple:
+        return signal.raise_signal, (signal.SIGKILL,)
+
+
+@pytest.mark.slow
+def test_a_trial_fits_or_is_killed_or_its_error_is_raised(setting: Setting) -> None:
+    assert memory._fits(setting, 0, 8)
+    assert not memory._fits(replace(setting, digits=KillsWhoUnpacksIt()), 0, 8)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'train'"):  # no want of memory
+        memory._fits(replace(setting, digits=None), 0, 8)
+
+
 class MockOfAFullDevice:
     """A mock: stands for a GPU whose memory holds steps up to a batch; no GPU is asked."""
 
@@ -109,6 +134,7 @@ def test_a_primitive_that_the_library_does_not_have_is_no_want_of_memory() -> No
         torch.OutOfMemoryError("CUDA out of memory."),
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
         RuntimeError("could not create a primitive"),
+        MemoryError("Unable to allocate 45.0 MiB for an array"),
     ],
 )
 def test_the_sentence_on_memory_with_a_mocked_device(monkeypatch, error, holds: int, sentence: str, tried) -> None:
