@@ -56,7 +56,7 @@ def test_one_seed_is_not_judged_and_few_seeds_are_said(full: Path, tmp_path: Pat
 @pytest.mark.parametrize("lost", ["missing", "failed", "not matched"])
 @pytest.mark.parametrize("said", [claim("value"), claim("direction"), claim("no_difference", delta=5)])
 def test_a_decision_waits_for_every_planned_seed(full: Path, said: dict[str, object], lost: str) -> None:
-    """A look after each seed would be a test more; those that did not diverge are chosen by their result."""
+    """A look after each seed would be a test more; those that came so far are chosen by their result."""
     assert one(full, said).verdict == "reproduced"
     place = toy.run_folder(full, "mnist", "capsnet-r3-recon", 4)
     if lost == "failed":
@@ -66,25 +66,9 @@ def test_a_decision_waits_for_every_planned_seed(full: Path, said: dict[str, obj
     else:
         toy.change_json(place / "test" / "metrics.json", status="not matched", metrics={}, reason="not matched")
     judgement = one(full, said)
-    if lost == "not matched":  # it is no planned one: the claim is about those that came to the accuracy
-        assert judgement.verdict == "reproduced"
-        return
     assert judgement.verdict == "undecided"
     assert judgement.estimate is not None
     assert "no verdict before every planned seed has its number (on 4 of 5 planned seeds)" in judgement.why
-
-
-def test_where_most_runs_never_came_to_the_accuracy_the_others_judge_nothing(full: Path) -> None:
-    for seed, verdict in ((4, "reproduced"), (3, "reproduced"), (2, "not run")):
-        place = toy.run_folder(full, "mnist", "capsnet-r3-recon", seed)
-        toy.change_json(place / "test" / "metrics.json", status="not matched", metrics={}, reason="not matched")
-        judgement = one(full, claim("value"))
-        assert judgement.verdict == verdict
-    assert judgement.reason == "most of its runs were not matched"
-    assert judgement.why == (
-        "3 of 5 runs of mnist/capsnet-r3-recon never came to the accuracy at which models are compared, and the few "
-        "that did are its luckier ones."
-    )
 
 
 def test_what_may_still_change_takes_no_verdict_of_its_family_with_it(full: Path) -> None:

@@ -46,11 +46,11 @@ def test_an_undecided_value_says_how_many_seeds_would_decide_it(full: Path) -> N
     judgement = one(full, claim("value"))
     needed = judgement.seeds_needed
     assert needed is not None and needed > 5  # noqa: PT018
-    assert f"{needed} seeds a cell would decide it" in judgement.why
+    assert f"a new trial of {needed} seeds a cell would decide it" in judgement.why
     values(full, "capsnet-r3-recon", 2.4, 2.6, 2.5, 2.5, 2.5)  # on the bound: no number of seeds leaves it
     judgement = one(full, claim("value"))
     assert (judgement.verdict, judgement.seeds_needed) == ("undecided", None)
-    assert "no number of seeds" in judgement.why
+    assert "no trial of up to 10,000 seeds would decide it" in judgement.why
 
 
 # ---- direction -------------------------------------------------------------------------------------------------------

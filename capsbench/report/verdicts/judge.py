@@ -241,7 +241,8 @@ def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: 
 def _wait_for_all_seeds(judgement: Judgement) -> None:
     """A decision counts when every planned run has its number.
 
-    A look after each seed would be a test more, and what is left where runs diverged is a choice by their result.
+    A look after each seed would be a test more, and what is left where runs diverged, or never came to the accuracy
+    at which models are compared, is a choice by their result.
     """
     if judgement.verdict == "undecided" or judgement.claim.metric == PARAMETERS:
         return

@@ -18,7 +18,7 @@ FIGURES = {  # that show a task's numbers, besides figure `claims`
     "mnist": ["mnist_error"],
     "affnist": ["affnist_accuracy", "affnist_curves"],
     "multimnist": ["multimnist_error", "multimnist_pictures"],
-    "two_digit": ["two_digit_accuracy"],
+    "two_digit": ["two_digit_top2", "two_digit_accuracy"],
 }
 
 

@@ -30,8 +30,7 @@ class Side:
     dataset: str | None  # on which they were scored
     badge: str | None
     failed: int  # runs that failed or were not matched
-    planned: int  # runs that could have the metric: those of the plan, less those that were not matched
-    unmatched: int = 0
+    planned: int  # the plan's
 
     def as_json(self, results: Results) -> dict[str, Any]:
         """An entry of claims.json's `cells`."""
@@ -83,15 +82,10 @@ def side_of(results: Results, role: str, task: str, variant: str, condition: str
         if value is not None:
             runs.append(run)
             values.append(float(value))
-    unmatched = results.count("not matched", task, variant, condition) if condition else 0
-    failed = results.count("failed", task, variant) + unmatched
-    planned = len(_planned(results, task, variant)) - unmatched
-    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, planned, unmatched)
-
-
-def _planned(results: Results, task: str, variant: str) -> set[int]:
-    """The seeds that the plan gives a cell, each once."""
-    return {run.seed for run in results.plan.runs if (run.task, run.variant) == (task, variant)}
+    failed = results.count("failed", task, variant)
+    failed += results.count("not matched", task, variant, condition) if condition else 0
+    planned = {run.seed for run in results.plan.runs if (run.task, run.variant) == (task, variant)}
+    return Side(role, task, variant, condition, metric, runs, values, unit, dataset, badge, failed, len(planned))
 
 
 def reductions(results: Results, side: Side) -> list[Reduced]:
@@ -135,20 +129,12 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
             return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published number")
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
-        planned = len(_planned(results, side.task, side.variant))
-        if side.failed >= planned > 0:
-            words = f"every run of {side.task}/{side.variant} ({planned}) failed or was not matched"
+        if side.failed >= side.planned > 0:
+            words = f"every run of {side.task}/{side.variant} ({side.planned}) failed or was not matched"
             return NotRun("its runs failed or were not matched", words)
         lost = f", {side.failed} failed or not matched" if side.failed else ""
-        words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {planned}{lost})"
+        words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {side.planned}{lost})"
         return NotRun("no run has the number yet", words)
-    few = next((side for side in sides if side.unmatched > side.planned), None)
-    if few is not None:
-        words = (
-            f"{few.unmatched} of {few.unmatched + few.planned} runs of {few.task}/{few.variant} never came to the "
-            "accuracy at which models are compared, and the few that did are its luckier ones"
-        )
-        return NotRun("most of its runs were not matched", words)
     return None
 
 

@@ -11,7 +11,7 @@ from capsbench.report.captions import budget_words, listing
 from capsbench.report.formats import write_table
 from capsbench.report.results import Results
 from capsbench.report.verdicts.judged import Judged, Judgement
-from capsbench.report.verdicts.words import claimed, ours, shown_value
+from capsbench.report.verdicts.words import UNPUBLISHED, claimed, ours, shown_value
 from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable
 
 CSV_COLUMNS = [
@@ -64,6 +64,8 @@ def _table(judged: Judged, results: Results, family: str) -> WideTable:
     tasks = {side.task for judgement in found for side in judgement.sides}
     budget = budget_words(results, next(iter(tasks)) if len(tasks) == 1 else None)
     caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut at 0 and 100 %."]
+    if any(judgement.claim.source.startswith(UNPUBLISHED) for judgement in found):
+        caption.append(f"{UNPUBLISHED}: ours, from texts that are not published and cannot be cited.")
     tested = sum(judgement.claim.kind != "value" for judgement in found)
     if any(judgement.p is not None for judgement in found):
         caption.append(f"Holm over the {counted(tested, 'claim')} of the family, run or not.")

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 SHARES = ("error", "accuracy")  # metrics that are a share of images, so from 0 to 100 %
 MOST_DECIMALS = 8  # further digits tell nobody anything
 ENOUGH = 5  # seeds of the full plan; below, the sentence says so
+UNPUBLISHED = "Question of the write-ups"  # the source of a question that came from texts nobody can look up
 # how the source of a claim begins that nobody but this suite makes (config/claims.yaml)
-OURS = ("Positive control", "Question of the write-ups", "Question of this suite", "This suite", "Control:")
+OURS = ("Positive control", UNPUBLISHED, "Question of this suite", "This suite", "Control:")
 
 
 def is_ours(claim: Claim) -> bool:
@@ -95,10 +96,10 @@ def few_seeds(n: int, planned: int) -> str:
 
 
 def needed(seeds: int | None) -> str:
-    """How many seeds would decide it."""
+    """How many seeds would decide it: in a new trial, since seeds added to these would be a second look."""
     if seeds is None:
-        return f"no number of seeds up to {MOST_SEEDS:,} would decide it, if all else stays the same"
-    return f"{seeds:,} seeds a cell would decide it with 80 % chance, if all else stays the same"
+        return f"no trial of up to {MOST_SEEDS:,} seeds would decide it, if the estimate is right"
+    return f"a new trial of {seeds:,} seeds a cell would decide it with 80 % chance, if the estimate is right"
 
 
 def ours(judgement: Judgement) -> str:
