@@ -106,7 +106,10 @@ def train(
     evaluate: Annotated[bool, typer.Option("--evaluate", help="Evaluate what was trained too, at once.")] = False,
     done: Done = None,
 ) -> None:
-    """Train a plan's runs; those that are done are left alone, those that were stopped go on."""
+    """Train a plan's runs; those that are done are left alone, those that were stopped go on.
+
+    Exit code 3: nothing is left to train, but a run's loss was not finite (its status is failed).
+    """
     from capsbench.cli.affnist import say_affnist
     from capsbench.cli.stages import train_cells
 
@@ -114,7 +117,11 @@ def train(
     cells = chosen(house, task, variant, seed)
     if done is None:  # else a job of Snakemake's, whose job `data` has found it
         say_affnist(console, house, source, cells)
-    train_cells(console, house, source, cells, device, threads, tensorboard=tensorboard, done=done, evaluate=evaluate)
+    finite = train_cells(
+        console, house, source, cells, device, threads, tensorboard=tensorboard, done=done, evaluate=evaluate
+    )
+    if not finite and done is None:  # to Snakemake such a run is a result, as any other
+        raise typer.Exit(3)
 
 
 @app.command()

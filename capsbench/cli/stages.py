@@ -61,11 +61,11 @@ def train_cells(
     tensorboard: bool = False,
     done: Path | None = None,
     evaluate: bool = False,
-) -> None:
+) -> bool:
     """Train what is not done of `cells`, cell by cell, seed by seed; then say so in `done`.
 
-    A cell may have some of its row's seeds alone. `evaluate`: what has no metrics then is evaluated before, by this
-    process, which has the data and torch in memory.
+    Returns whether every loss was finite. A cell may have some of its row's seeds alone. `evaluate`: what has no
+    metrics then is evaluated before, by this process, which has the data and torch in memory.
     """
     dataset = dataset_record(source)
     _refuse_untuned(house, cells, dataset["digest"])
@@ -88,6 +88,7 @@ def train_cells(
             console.print(failed, style="bold red")
     if done:
         write_json(done, [{**m["run"], "status": m["status"], "digest": m["digest"]} for _, _, m in trained])
+    return all(manifest["status"] != "failed" for _, _, manifest in trained)
 
 
 def _train(

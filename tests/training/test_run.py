@@ -98,11 +98,12 @@ def test_an_altered_checkpoint_is_passed_over_aloud(tiny) -> None:
 def test_a_loss_that_is_not_finite_is_a_result(tiny) -> None:
     plan = tiny.plan("cnn", steps=40, rate=1e30)
     code, said = tiny.run("results", "train", plan, "--seed", 0)
-    assert code == 0
+    assert code == 3
     manifest = json.loads((tiny.run_folder("results", "cnn") / "manifest.json").read_text())
     assert manifest["status"] == "failed"
     assert "not finite between steps" in manifest["reason"]
     assert manifest["reason"] in said
+    assert tiny.run("results", "train", plan, "--seed", 0, "--done", tiny.folder / "trained.json")[0] == 0  # a job
     code, said = tiny.run("results", "evaluate", plan, "--seed", 0)
     assert code == 0
     assert not (tiny.run_folder("results", "cnn") / "test").exists()
