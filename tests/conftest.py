@@ -45,6 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _products_are_deterministic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch asks once a process, at a GPU's first product: whichever test comes first must not settle it for all."""
+    if "cuda" in request.keywords:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@pytest.fixture(autouse=True)
 def _same_draws() -> None:
     """A test draws the same numbers whichever tests its worker has run before."""
     torch.manual_seed(0)

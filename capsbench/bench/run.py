@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -55,12 +56,15 @@ def bench(
     size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
     reference = PlainCapsNet(size).to(device)
     single = random_batch(size, batch, device)
-    contenders = [Contender(PLAIN, "training", "float32", batch, PlainStep(reference, single))]
+    references = [Contender(PLAIN, "training", "float32", batch, PlainStep(reference, single))]
     if device.type == "cuda":
-        contenders.append(Contender(PLAIN, "training", "tf32", batch, PlainStep(reference, single, tf32=True)))
-    contenders.append(Contender(PLAIN, "inference", "float32", batch, _inference(reference, single.images, "float32")))
-    for contender in contenders:
-        _count(contender, reference, device)
+        references.append(Contender(PLAIN, "training", "tf32", batch, PlainStep(reference, single, tf32=True)))
+    references.append(Contender(PLAIN, "inference", "float32", batch, _inference(reference, single.images, "float32")))
+    contenders = []
+    for contender in references:
+        with _or_left_out(f"{PLAIN}, {contender.phase}, {contender.precision}", say):
+            _count(contender, reference, device)
+            contenders.append(contender)
     parameters = {PLAIN: count_parameters(reference)}
     for cell in cells:
         ours = _contenders(house, cell, batch, device, say)
@@ -68,6 +72,9 @@ def bench(
             if contender.phase == "training":
                 parameters[contender.name] = count_parameters(contender.call.model)  # type: ignore[attr-defined]
         contenders += ours
+    if all(contender.name == PLAIN for contender in contenders):
+        labels = ", ".join(cell.label for cell in cells)
+        raise CapsbenchError(f"No way of training {labels} could be timed; what torch says of each stands above.")
     about: dict[str, Any] = {
         "schema": 1,
         "plan": house.name,
@@ -138,11 +145,11 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     """Training and inference of one cell, in both precisions; on a GPU with fused routing, and captured, too.
 
     On a GPU there is a float32 row called NCHW as well: the plain routing's, with channels outermost, which no run has.
-    A way that torch cannot go there (no deterministic convolution of this layout, say) is said and left out.
+    A way that torch cannot go there is said and left out.
     """
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
-    found, why = [], ""
+    found = []
     ways = [(precision, fused, True) for precision in ("float32", "bf16") for fused in (False, True)]
     if device.type in NCHW:
         ways.append(("float32", False, False))
@@ -154,17 +161,24 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
         if fused and choose_routing(model, device, say).get("routing") != "fused":
             continue
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
-        try:
+        with _or_left_out(f"{name}, {precision}", say):
             found += _of_one_way(name, step, model, precision, batch, device, fused, say)
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise
-            why = f"torch says {str(error).splitlines()[0]}"
-            say(f"{name}, {precision}: not timed, since {why}")
-            refuse_lost_gpu()
-    if not found:
-        raise CapsbenchError(f"{cell.label}: no way of training it could be timed; {why}.")
     return found
+
+
+@contextlib.contextmanager
+def _or_left_out(what: str, say: Say) -> Iterator[None]:
+    """Within: what torch cannot do on this device (no deterministic convolution of a layout, say) is said and left out.
+
+    Raises RuntimeError where memory does not suffice, ResourceError where the GPU answers no more.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        say(f"{what}: not timed, since torch says {str(error).splitlines()[0]}")
+        refuse_lost_gpu()
 
 
 def _of_one_way(

@@ -14,8 +14,9 @@ and says so. Either way it is the same run.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
@@ -30,6 +31,8 @@ WARM_UP = 3  # steps before a recording: libraries set themselves up in the firs
 # Steps that are done both ways, (learning rate, progress): all differ, as their batches and random seeds do, since what
 # a recording has frozen by mistake shows only where it changes.
 TRIED = ((1e-3, 0.0), (3e-4, 0.4), (7e-4, 0.9))
+
+BROKEN: list[torch.cuda.CUDAGraph] = []  # whose recording broke off; kept, since torch 2.11's allocator still asks them
 
 
 class Recorder(Protocol):
@@ -64,11 +67,12 @@ class CudaGraph:
         here.wait_stream(side)
         recorded = False
         try:
-            with torch.cuda.graph(self.graph, stream=side):
+            with _no_garbage(), torch.cuda.graph(self.graph, stream=side):
                 work()
             recorded = True
         finally:
             if not recorded:
+                BROKEN.append(self.graph)
                 # torch 2.11 leaves the recording's stream current where the recording's end fails too
                 torch.cuda.set_stream(here)
                 # a recording that broke off leaves torch's generator in its midst: the next eager dropout would fail
@@ -78,6 +82,19 @@ class CudaGraph:
     def replay(self) -> None:
         """Start the graph; nothing waits for it."""
         self.graph.replay()
+
+
+@contextlib.contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Within: Python looks for no cycles. A graph that lies in one and is freed in a recording would break it off."""
+    gc.collect()
+    looks = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looks:
+            gc.enable()
 
 
 class CapturedStep:

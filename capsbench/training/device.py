@@ -19,10 +19,14 @@ from capsbench.errors import CapsbenchError
 
 BATCH_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID")  # set by SLURM, LSF and PBS in each of their jobs
 
+CUBLAS_DETERMINISTIC = (":4096:8", ":16:8")  # sizes of its work space, as torch wants them; read once a process
+
 
 def set_up(threads: int = 1) -> None:
     """Deterministic algorithms, full float32 (no TF32), and a fixed number of threads: weights differ with it."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in CUBLAS_DETERMINISTIC:  # with another every product would raise
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = CUBLAS_DETERMINISTIC[0]
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # it would decide for TF32 or against it beneath torch's switches
     # use_deterministic_algorithms(True) in two parts: it imports Inductor to switch it, a second and a half a process
     torch.set_deterministic_debug_mode("error")
     os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")  # read where something imports Inductor after all

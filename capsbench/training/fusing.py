@@ -8,7 +8,7 @@ training goes as training does.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 from collections.abc import Callable, Iterator
 
 import torch
@@ -67,8 +67,11 @@ def why_not_fused(layer: CapsuleLayer) -> str | None:
     """
     inputs, _, d, _ = layer.weight.shape
     if not runs(layer.weight.new_empty(1, inputs, d), layer.weight):
-        missing = importlib.util.find_spec("triton") is None
-        return "needs Triton, which is not installed" if missing else "takes no capsules as large as these"
+        try:
+            importlib.import_module("triton")
+        except ImportError:
+            return "needs Triton, which cannot be imported"
+        return "takes no capsules as large as these"
     try:
         worst = max(_largest_difference(layer, *sizes) for sizes in TRIED)
     except torch.OutOfMemoryError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,8 +192,16 @@ def test_figures_are_kept_after_each_round_and_a_way_that_fails_costs_no_other(
         mock.setattr(torch.cuda, "synchronize", lost)
         with pytest.raises(ResourceError, match="The GPU is lost to this process"):
             bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)
+    with monkeypatch.context() as mock:  # the reference's own convolutions
+        mock.setattr("capsbench.bench.run.PlainStep.__call__", lambda *_: no_engine(SimpleNamespace(precision="bf16")))
+        rows = bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)["rows"]
+    assert "plain PyTorch CapsNet, training, float32: not timed, since torch says unable to find an engine" in said
+    assert {(row["phase"], row["times_plain"] is None) for row in rows if row["name"] == "capsnet-r1"} == {
+        ("training", True),
+        ("inference", False),
+    }
     missing.append("float32")
-    with pytest.raises(CapsbenchError, match="no way of training it could be timed; torch says unable to find"):
+    with pytest.raises(CapsbenchError, match="No way of training mnist/capsnet-r1 could be timed"):
         bench(house, house.cells, 4, 2, torch.device("cpu"), 1, said.append)
 
 

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import torch
+import torch.nn.functional as F
 from small_steps import VARIANTS, go_on, small_step, tasks_of
 from small_steps import bits as small_bits
 
@@ -34,10 +35,33 @@ CONVOLUTIONS = {  # channels in and out, kernel, stride, padding, pixels of a si
 }
 
 
+def assert_full_float32(convolution: torch.nn.Conv2d, images: torch.Tensor) -> None:
+    """Values and gradients of four images of the batch are those of float64 products, which ask cuDNN for nothing.
+
+    TF32 errs by some 4e-4 of the largest entry, float32 by some 1e-6.
+    """
+    few = images[:4].detach().double().requires_grad_()
+    weight = convolution.weight.detach().double().requires_grad_()
+    patches = F.unfold(few, convolution.kernel_size, padding=convolution.padding, stride=convolution.stride)
+    products = weight.flatten(1) @ patches + convolution.bias.detach().double()[:, None]  # [4, outputs, positions]
+    found = convolution(images)
+    toward = torch.zeros_like(found)  # of the batch's other images nothing is asked, but they are there
+    toward[:4].normal_()
+    found.backward(toward)
+    expected = products.view_as(found[:4])
+    expected.backward(toward[:4].double())
+    pairs = [(found[:4], expected), (convolution.weight.grad, weight.grad)]
+    pairs += [(images.grad[:4], few.grad)] if images.requires_grad else []
+    for ours, theirs in pairs:
+        assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+    convolution.zero_grad()
+    images.grad = None
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["float32", "bf16"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_there_is_an_engine_for_every_convolution(name: str, precision, layout) -> None:
+def test_there_is_an_exact_engine_for_every_convolution(name: str, precision, layout) -> None:
     """Deterministic, without TF32: what training asks at the paper's batch, and evaluation and FLOPs at theirs.
 
     Of images, which have one channel, nothing asks for the gradient.
@@ -46,6 +70,8 @@ def test_there_is_an_engine_for_every_convolution(name: str, precision, layout) 
     inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
     convolution = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding).to("cuda", memory_format=layout)
     images = torch.randn(128, inputs, size, size, device="cuda").to(memory_format=layout).requires_grad_(inputs > 1)
+    if precision is torch.float32:
+        assert_full_float32(convolution, images)
     with torch.autocast("cuda", torch.bfloat16, enabled=precision is torch.bfloat16):
         convolution(images).float().square().sum().backward()
     for gradient in (convolution.weight.grad, *([images.grad] if inputs > 1 else [])):
