@@ -87,6 +87,12 @@ class Run:
         """Whether classes are capsules, as vectors that a CNN's decoder reads are not."""
         return "caps" in str(self.spec.get("model")) or self.spec.get("head") == "capsules"
 
+    @property
+    def is_of_one_size(self) -> bool:
+        """Whether its model takes images of one size alone, by its manifest: two digits are squeezed to that."""
+        model, head = self.spec.get("model"), self.spec.get("head")
+        return model is not None and model not in ("two-digit", "resnet") and head != "average"
+
 
 @dataclass
 class Results:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import toy
 from judging import claim, judged, measure, results_of
 
-from capsbench.plan import House, config_folder
+from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, figures
 from capsbench.report.figures.style import groups, house_style
-from capsbench.report.results import Results
+from capsbench.report.results import Results, Run
 from capsbench.report.tables import SPECS, last_epochs, spec_for
 from capsbench.report.verdicts.words import is_ours
 from capsbench.report.wide import wide_table
@@ -180,3 +182,19 @@ def test_training_curves_have_the_task_s_words_for_a_title(healthy: Path) -> Non
         "Two overlapping digits",
         "Trained on single digits, tested on two",
     ]
+
+
+def test_a_row_whose_pairs_were_squeezed_says_so_in_the_figures(pairs: Path) -> None:
+    for path in pairs.glob("runs/two_digit/two-digit-kmeans/*/manifest.json"):
+        toy.change_json(path, config={"variant": {"model": "capsnet"}, "task": {"last_epochs": 5}})
+    for name in ("two_digit_top2", "two_digit_accuracy"):
+        axes = draw(name, collect(pairs)).figure.axes[0]
+        names = [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
+        assert [" (squeezed pairs), n=" in said for said in names] == [False, True]
+
+
+def test_a_manifest_tells_the_models_of_one_size_as_their_specs_do() -> None:
+    for spec in load_variants().values():
+        manifest: Any = SimpleNamespace(config={"variant": spec.model_dump()})
+        key: Any = None
+        assert Run(key, Path(), manifest).is_of_one_size == (not spec.takes_any_size())

@@ -20,6 +20,12 @@ TASK = "two_digit"
 PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (28x56)"}
 
 
+def titled(results: Results, variant: str) -> str:
+    """A row's title, and whether its pairs were squeezed to the one size that its model takes."""
+    squeezed = any(run.is_of_one_size for run in results.done(TASK, variant))
+    return results.plan.title(variant) + (" (squeezed pairs)" if squeezed else "")
+
+
 def draw(results: Results) -> Drawing:
     """One panel a metric, one bar a variant and condition, with its interval and its seeds."""
     rows = long_table(results, TASK) if TASK in results.plan.tasks else []
@@ -60,7 +66,7 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel(metric.heading.replace(", ", ",\n", 1))
         tidy(axes, "x")
     most = {v: max((row.summary.n for row in rows if row.cell.variant == v), default=0) for v in variants}
-    names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
+    names = [f"{titled(results, v)}, n={most[v]}" for v in variants]
     panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
     drawn = [mark for mark in marks if mark.metric in {metric.name for metric in metrics}]

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, groups, key_beside, looks_of, seeds_and_mean, tidy
-from capsbench.report.figures.two_digit_accuracy import PLACES, TASK
+from capsbench.report.figures.two_digit_accuracy import PLACES, TASK, titled
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
@@ -52,7 +52,7 @@ def draw(results: Results) -> Drawing:
             axes.set_ylabel(words)
             axes.set_title(kind)
             tidy(axes)
-        names = {variant: f"{results.plan.title(variant)}, n={len(curves[variant])}" for variant in variants}
+        names = {variant: f"{titled(results, variant)}, n={len(curves[variant])}" for variant in variants}
         key_beside(line[-1], found_looks, names)
     for axes in grid[-1]:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

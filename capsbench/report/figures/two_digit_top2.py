@@ -12,7 +12,7 @@ from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.claimed_marks import handles_of, in_words, marks_of
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
-from capsbench.report.figures.two_digit_accuracy import PLACES, TASK
+from capsbench.report.figures.two_digit_accuracy import PLACES, TASK, titled
 from capsbench.report.results import Results
 from capsbench.report.tables import last_epochs, long_table, spec_for
 from capsbench.report.wide import without_runs
@@ -60,7 +60,7 @@ def draw(results: Results) -> Drawing:
     axes.set_xlim(max(0, 10 * math.floor((lowest - 2) / 10)), 100.5)
     axes.set_xlabel(metric.heading)
     most = {v: max(row.summary.n for row in rows if row.cell.variant == v) for v in variants}
-    names = [f"{results.plan.title(v)}, n={most[v]}" for v in variants]
+    names = [f"{titled(results, v)}, n={most[v]}" for v in variants]
     axes.set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
     axes.set_ylim(len(variants) - 0.5, -0.5)
     tidy(axes, "x")
