@@ -32,6 +32,14 @@ class TwoDigitPairs(PairMaker):
         return self._places.expand(len(indices), 2, 2).contiguous()
 
 
+class SqueezedPairs(TwoDigitPairs):
+    """The same pairs on 28 x 28, as a model of a fixed size sees them."""
+
+    def make(self, indices: Tensor) -> Pairs:
+        """The pairs of `indices` [n] int64, images [n, 1, 28, 28]."""
+        return resized(super().make(indices))
+
+
 def training_stream(digits: DigitSet, *, seed: int, batch: int) -> PlacedStream:
     """Batches of single digits as they are: the source trains without augmentation."""
     return PlacedStream(digits, seed=seed, batch=batch, max_shift=0, canvas=SIDE)

@@ -147,7 +147,12 @@ def _of_few(cells: list[Cell]) -> list[str]:
 
 
 def _of_one_size(cells: list[Cell]) -> list[str]:
-    """Which rows of the two-digit task do not see what the others see, and with which loss they train."""
+    """Which rows of the two-digit task do not see what the others see, and with which loss they train.
+
+    Where the plan squeezes every row's pairs, none differs, and a reduction says so.
+    """
+    if any(getattr(cell.options, "squeezed", False) for cell in cells):
+        return []
     own = [cell for cell in cells if not cell.spec.takes_any_size()]
     if not own:
         return []

@@ -287,16 +287,29 @@ class TwoDigitTask(TaskPlan):
     NAME = "two_digit"
     IMAGE = (28, 28)
     CONDITIONS = ("56x28", "28x56")
-    TRAINING = ("train_images", "train_per_class", "pairs", "last_epochs", "test_images")
+    TRAINING = ("train_images", "train_per_class", "pairs", "last_epochs", "test_images", "squeezed")
 
     pairs: Pairs = 10_000  # test pairs
+    squeezed: bool = False  # a control: every model is shown its test pairs as one of a fixed size is, at 28x28
     last_epochs: PositiveInt = LAST_EPOCHS  # the CNN's figure swings between epochs: their mean is reported
+
+    def training_options(self) -> dict[str, Any]:
+        """As of every task; `squeezed` only where it is so, for runs that are older than the word keep their digest."""
+        return {key: value for key, value in super().training_options().items() if key != "squeezed" or value}
+
+    def unfit(self, spec: Spec) -> str | None:
+        """As of every task; and a control that trains on pairs has to see what it is tested on."""
+        if self.squeezed and spec.train_on == "pairs":
+            return "has train_on: pairs, which are whole, and the task's squeezed: true shows it others in the test"
+        return super().unfit(spec)
 
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
+        of = ("top2_accuracy", "both_above_half_accuracy", "final_*")  # and not the error on single digits
+        if self.squeezed:
+            words.append(Reduction("experiment", "pairs squeezed to 28x28", of))
         if self.pairs < 10_000:
-            of = ("top2_accuracy", "both_above_half_accuracy", "final_*")  # and not the error on single digits
             words.append(Reduction("digits", f"{self.pairs:,} of 10,000 test pairs", of))
         if self.last_epochs < LAST_EPOCHS:
             mean_of = f"the last {self.last_epochs} epochs" if self.last_epochs > 1 else "the last epoch"

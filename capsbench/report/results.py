@@ -88,10 +88,11 @@ class Run:
         return "caps" in str(self.spec.get("model")) or self.spec.get("head") == "capsules"
 
     @property
-    def is_of_one_size(self) -> bool:
-        """Whether its model takes images of one size alone, by its manifest: two digits are squeezed to that."""
+    def sees_squeezed_pairs(self) -> bool:
+        """Whether its two digits were squeezed to one's size, by its manifest: for its model, or as its plan asks."""
         model, head = self.spec.get("model"), self.spec.get("head")
-        return model is not None and model not in ("two-digit", "resnet") and head != "average"
+        of_one_size = model is not None and model not in ("two-digit", "resnet") and head != "average"
+        return of_one_size or bool((self.manifest.config.get("task") or {}).get("squeezed"))
 
 
 @dataclass

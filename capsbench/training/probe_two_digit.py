@@ -11,7 +11,7 @@ from capsbench.data.batch import DigitSet, Stream
 from capsbench.data.digits import Digits
 from capsbench.data.pairing import Pairs
 from capsbench.data.testing import TEST_SEED, at_most
-from capsbench.data.two_digit import Axis, TwoDigitPairs, resized
+from capsbench.data.two_digit import Axis, SqueezedPairs, TwoDigitPairs, resized
 from capsbench.plan.tasks import TwoDigitTask
 from capsbench.plan.variants import Spec
 from capsbench.training.exact_set import both_above_half, exactly
@@ -61,10 +61,8 @@ def make_probe(options: TwoDigitTask, digits: Digits, stream: Stream, batch: int
 def make_pairs(options: TwoDigitTask, test: DigitSet) -> dict[str, TwoDigitPairs]:
     """The test pairs of each condition: the same digits in both. Raises DataError when the digits do not suffice."""
     digits = at_most(test, options.test_images)
-    return {
-        condition: TwoDigitPairs(digits, seed=TEST_SEED, size=options.pairs, axis=axis)
-        for condition, axis in AXES.items()
-    }
+    kind = SqueezedPairs if options.squeezed else TwoDigitPairs
+    return {condition: kind(digits, seed=TEST_SEED, size=options.pairs, axis=axis) for condition, axis in AXES.items()}
 
 
 def scored_pairs(model: nn.Module, pairs: TwoDigitPairs) -> Iterator[tuple[Pairs, Tensor]]:

@@ -61,6 +61,10 @@ MISTAKES = [
         "variant bad has train_on: pairs, images twice as large as digits, and takes images of one size.",
     ),
     (
+        ("tasks:\n  mnist:", "tasks:\n  two_digit: {variants: [two-digit-control], squeezed: true}\n  mnist:"),
+        "variant two-digit-control has train_on: pairs, which are whole, and the task's squeezed: true shows it others",
+    ),
+    (
         (
             "tasks:\n  mnist:",
             "  bad: {base: convnet-avg, reconstruction: paper, train_on: pairs}\n"

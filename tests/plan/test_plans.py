@@ -50,6 +50,17 @@ def test_rows_that_see_resized_pairs_are_named_under_their_table() -> None:
     assert House.load(config_folder() / "quick.yaml").describe({})["notes"] == {}
 
 
+def test_where_every_row_s_pairs_are_squeezed_a_reduction_says_so_and_no_row_is_named(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {steps: 1}\ntasks:\n"
+        "  two_digit: {variants: [two-digit-kmeans, capsnet-r3-recon], squeezed: true}\n"
+    )
+    house = House.load(plan)
+    assert house.describe({})["notes"] == {}
+    assert all("pairs squeezed to 28x28" in house.reductions(cell) for cell in house.cells)
+
+
 def test_every_task_decays_to_where_its_published_period_would() -> None:
     """Section 6: MultiMNIST's rate falls a tenth as fast; a tenth of its 60 million pairs ends where all of them do."""
     house = House.load(config_folder() / "paper.yaml")

@@ -112,6 +112,12 @@ ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
             None,
         ),
         ("two_digit: {variants: [two-digit-kmeans], pairs: 500}", "500 of 10,000 test pairs", "digits", ON_PAIRS),
+        (
+            "two_digit: {variants: [two-digit-kmeans], squeezed: true}",
+            "pairs squeezed to 28x28",
+            "experiment",
+            ON_PAIRS,
+        ),
     ],
 )
 def test_images_that_all_seeds_share_are_fewer_digits_for_what_is_measured_on_them(

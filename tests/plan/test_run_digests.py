@@ -31,7 +31,8 @@ TRAINS: dict[str, dict[str, tuple[Any, Any]]] = {
         "transforms": (16, 32),
     },
     "multimnist": OF_EVERY_TASK | {"train_pairs": (50_000, 60_000), "placement": ("paper", "official")},
-    "two_digit": OF_EVERY_TASK | {"pairs": (500, 1_000), "last_epochs": (3, 5), "test_images": (400, 500)},
+    "two_digit": OF_EVERY_TASK
+    | {"pairs": (500, 1_000), "last_epochs": (3, 5), "test_images": (400, 500), "squeezed": ("true", "false")},
 }
 EVALUATES: dict[str, dict[str, tuple[Any, Any]]] = {
     "mnist": {"test_images": (400, 500), "train_error_images": (50, 60), "routing_images": (0, 50)},
@@ -69,3 +70,9 @@ def test_a_run_on_other_data_is_another_run(tmp_path: Path) -> None:
     (cell,) = (house := House.load(tmp_path / "plan.yaml")).cells
     first, second = (run_digests(house, cell, 0, data)["run"] for data in ("a", "b"))
     assert first != second
+
+
+def test_runs_that_are_older_than_a_key_keep_their_digest_at_its_default(tmp_path: Path) -> None:
+    said, unsaid = (run_digest(tmp_path, "two_digit", *option) for option in (("squeezed", "false"), ("pairs", 10_000)))
+    assert said == unsaid
+    assert "squeezed" not in TASKS["two_digit"](variants=["given"]).training_options()

@@ -184,9 +184,16 @@ def test_training_curves_have_the_task_s_words_for_a_title(healthy: Path) -> Non
     ]
 
 
-def test_a_row_whose_pairs_were_squeezed_says_so_in_the_figures(pairs: Path) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"variant": {"model": "capsnet"}, "task": {"last_epochs": 5}},
+        {"variant": {"model": "two-digit", "head": "capsules"}, "task": {"last_epochs": 5, "squeezed": True}},
+    ],
+)
+def test_a_row_whose_pairs_were_squeezed_says_so_in_the_figures(pairs: Path, config: dict[str, Any]) -> None:
     for path in pairs.glob("runs/two_digit/two-digit-kmeans/*/manifest.json"):
-        toy.change_json(path, config={"variant": {"model": "capsnet"}, "task": {"last_epochs": 5}})
+        toy.change_json(path, config=config)
     for name in ("two_digit_top2", "two_digit_accuracy"):
         axes = draw(name, collect(pairs)).figure.axes[0]
         names = [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
@@ -197,4 +204,4 @@ def test_a_manifest_tells_the_models_of_one_size_as_their_specs_do() -> None:
     for spec in load_variants().values():
         manifest: Any = SimpleNamespace(config={"variant": spec.model_dump()})
         key: Any = None
-        assert Run(key, Path(), manifest).is_of_one_size == (not spec.takes_any_size())
+        assert Run(key, Path(), manifest).sees_squeezed_pairs == (not spec.takes_any_size())

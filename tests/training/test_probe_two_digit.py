@@ -15,7 +15,7 @@ from capsbench.data.two_digit import training_stream
 from capsbench.errors import DataError
 from capsbench.plan import House, load_variants
 from capsbench.plan.tasks import TwoDigitTask
-from capsbench.training.probe_two_digit import TwoDigitProbe, make_pairs, make_probe, takes_any_size
+from capsbench.training.probe_two_digit import TwoDigitProbe, make_pairs, make_probe, scored_pairs, takes_any_size
 from capsbench.training.run import Setting, train_run
 from capsbench.training.step import Step
 
@@ -86,6 +86,19 @@ def test_only_a_model_of_a_fixed_size_gets_its_pairs_resized() -> None:
         probe(options()).measure(model, 4)
     assert [shape[1:] for shape in free.heard] == [(1, 56, 28), (1, 28, 56)]
     assert [shape[1:] for shape in fixed.heard] == [(1, 28, 28), (1, 28, 28)]
+
+
+@torch.no_grad()
+def test_a_plan_that_squeezes_shows_every_model_what_one_of_a_fixed_size_sees() -> None:
+    whole, squeezed = (make_pairs(options(squeezed=asked), DIGITS.test) for asked in (False, True))
+    free, fixed = Reader(), Reader(spec=spec_of("capsnet"))
+    for condition, pairs in squeezed.items():
+        (seen, _), *_ = scored_pairs(free, pairs)
+        (of_fixed, _), *_ = scored_pairs(fixed, whole[condition])
+        (again, _), *_ = scored_pairs(fixed, pairs)  # squeezing what is squeezed changes nothing
+        assert seen.images.shape[1:] == (1, 28, 28)
+        for other in (of_fixed, again):
+            assert all(torch.equal(a, b) for a, b in zip(seen, other, strict=True))
 
 
 def test_the_pairs_are_made_of_the_test_digits_that_the_plan_names() -> None:

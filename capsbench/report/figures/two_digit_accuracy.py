@@ -21,8 +21,8 @@ PLACES = {"56x28": "one digit above the other (56x28)", "28x56": "side by side (
 
 
 def titled(results: Results, variant: str) -> str:
-    """A row's title, and whether its pairs were squeezed to the one size that its model takes."""
-    squeezed = any(run.is_of_one_size for run in results.done(TASK, variant))
+    """A row's title, and whether its pairs were squeezed to one digit's size."""
+    squeezed = any(run.sees_squeezed_pairs for run in results.done(TASK, variant))
     return results.plan.title(variant) + (" (squeezed pairs)" if squeezed else "")
 
 
