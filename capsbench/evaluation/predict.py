@@ -16,7 +16,7 @@ from capsbench.training.scoring import batches
 class Predictions(NamedTuple):
     """A model's answers to N images, on the CPU."""
 
-    scores: Tensor  # [N, K] float32 in [0, 1]: lengths, or probabilities
+    scores: Tensor  # [N, K] in [0, 1]: lengths, or probabilities (float64 where they are of a sigmoid, else float32)
     poses: Tensor | None  # [N, K, D] float32, if the model has capsules
 
 

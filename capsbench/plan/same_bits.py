@@ -21,6 +21,8 @@ from capsbench.provenance import digest_of
 
 Kind = Literal["training", "evaluation"]
 KINDS: tuple[Kind, ...] = ("training", "evaluation")
+WAYS = ("placement", "squeezed")  # options of a task that choose code: MultiMNIST's shifts, what two digits come to
+DIGITS = ("train_images", "train_per_class")  # and of these, which digits are taken, whether it is said
 
 
 def same_bits_file() -> Path:
@@ -32,11 +34,13 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
     """Digest of what decides which code trains a run of this `config`: task, model, batch, size of images, data set.
 
     How long it trains, with which rate and from which seed are left out: that was compared for a few steps of one seed.
+    So are a task's numbers, but not its words, each of which takes another way through the code.
     """
     of_task, of_training = config.get("task") or {}, config.get("training") or {}
-    return digest_of(
-        [task, config.get("variant"), of_task.get("image"), of_training.get("batch"), config.get("dataset")]
-    )
+    ways = {key: of_task[key] for key in WAYS if key in of_task}
+    ways |= {key: True for key in DIGITS if of_task.get(key) is not None}
+    what = [task, config.get("variant"), of_task.get("image"), of_training.get("batch"), config.get("dataset")]
+    return digest_of([*what, ways] if ways else what)
 
 
 def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training") -> set[str]:

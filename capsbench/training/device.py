@@ -69,7 +69,7 @@ def device(name: str | None = None) -> Iterator[torch.device]:
         name: `cpu`, `cuda` or `cuda:<n>`; None and the environment's CAPSBENCH_DEVICE unset: the best there is.
 
     Raises:
-        CapsbenchError: a CUDA device is asked for that is not there.
+        CapsbenchError: a CUDA device is asked for that is not there, or that lets no process in.
     """
     name = name or os.environ.get("CAPSBENCH_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
@@ -81,7 +81,14 @@ def device(name: str | None = None) -> Iterator[torch.device]:
         raise CapsbenchError(f"There is no device {name!r} here ({count} CUDA GPUs); say cpu, cuda or cuda:<n>.")
     numbers = [int(number)] if number else list(range(count))
     with _one_gpu(numbers) as chosen:
-        torch.cuda.set_device(chosen)
+        try:
+            torch.cuda.set_device(chosen)
+            torch.empty(1, device="cuda")
+        except RuntimeError as error:  # full, held by somebody else alone, or broken
+            said = str(error).splitlines()[0].removeprefix("CUDA error: ")
+            raise CapsbenchError(
+                f"cuda:{chosen} takes no work ({said}); free it, or name another device with CAPSBENCH_DEVICE."
+            ) from None
         yield torch.device("cuda", chosen)
 
 

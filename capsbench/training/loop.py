@@ -31,9 +31,12 @@ def checkpoint_seconds() -> float:
     """Seconds between checkpoints: CAPSBENCH_CHECKPOINT_SECONDS, else 60. A machine's matter: it changes no bit."""
     said = os.environ.get("CAPSBENCH_CHECKPOINT_SECONDS", "60")
     try:
-        return float(said)
+        seconds = float(said)
     except ValueError:
-        raise CapsbenchError(f"CAPSBENCH_CHECKPOINT_SECONDS is {said!r}, not a number of seconds.") from None
+        seconds = math.nan
+    if not seconds >= 0:
+        raise CapsbenchError(f"CAPSBENCH_CHECKPOINT_SECONDS is {said!r}, not a number of seconds.")
+    return seconds
 
 
 class Diverged(Exception):
@@ -153,7 +156,7 @@ class Loop:
         """Train to the end; returns the last loss read (a mean over the last steps of the history).
 
         Raises:
-            Diverged: the loss is not finite.
+            Diverged: the loss is not finite, or the final weights are not.
             ResourceError: a signal came (what was done is saved), or a file could not be written.
         """
         self.begin()
@@ -228,6 +231,8 @@ class Loop:
         self.step.sums.zero_()
         if not all(math.isfinite(value) for value in means.values()):
             raise Diverged(f"the loss is not finite between steps {done - steps + 1} and {done}")
+        if done == self.steps and not all(value.isfinite().all() for value in self.step.model.state_dict().values()):
+            raise Diverged(f"weights are not finite after step {done}, the last; no loss has seen them")
         rate = rate_at(done - 1, self.steps, self.training)
         self.history.append(
             {"step": done, "epoch": done * self.training.batch / self.epoch_size, **means, "rate": rate}

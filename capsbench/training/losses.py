@@ -89,7 +89,11 @@ def classification_loss(spec: Spec, scores: Tensor, labels: Tensor, progress: fl
 
 
 def probabilities(spec: Spec, scores: Tensor) -> Tensor:
-    """Scores [B, K] in [0, 1] as predictions are stored: capsule lengths as they are, logits through their link."""
+    """Scores [B, K] in [0, 1]: capsule lengths as they are, logits through their link.
+
+    A sigmoid is taken in float64, and comes so: in float32 logits from 17 on are all 1, so a third high one would tie
+    with the two that lead it, and a tie is no answer.
+    """
     if spec.loss == "cross-entropy":
         return scores.softmax(1)
-    return scores.sigmoid() if spec.loss == "sigmoid-cross-entropy" else scores
+    return scores.double().sigmoid() if spec.loss == "sigmoid-cross-entropy" else scores

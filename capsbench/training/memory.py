@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
-NO_MEMORY = "can't allocate memory"  # torch's own words on a CPU, where it raises a plain RuntimeError
+# What plain RuntimeErrors say of it: torch on a CPU, and on a GPU what asks for memory past torch's own allocator.
+NO_MEMORY = (
+    "can't allocate memory", "CUDA error: out of memory", "CUDA driver error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
 NO_PRIMITIVE = "could not create a primitive"  # its library's there, which says more of one that it does not have
 
 
@@ -46,9 +50,9 @@ def says_what_fits(
 
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
     """Whether Python, NumPy or torch failed for want of memory, on a GPU or on a CPU."""
-    return (
-        isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in str(error) or str(error) == NO_PRIMITIVE
-    )
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or str(error) == NO_PRIMITIVE:
+        return True
+    return any(words in str(error) for words in NO_MEMORY)
 
 
 def batch_that_fits(fits: Callable[[int], bool], batch: int) -> int | None:

@@ -19,7 +19,7 @@ FASTER = 1.3  # bf16 is taken only where it is clearly faster: near the border a
 
 
 def torch_seed(seed: int, purpose: str) -> int:
-    """A seed for torch's generator, another one for every purpose of a run."""
+    """A seed for torch's generator, for each purpose of a run its own (of which a CPU's generator reads 32 bits)."""
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")
 
 

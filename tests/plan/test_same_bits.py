@@ -70,6 +70,9 @@ def test_sources_are_followed_from_change_to_change(written) -> None:
         {"config": {**CONFIG, "variant": {"model": "cnn", "channels": [16]}}},  # a narrower one of the same name
         {"config": {**CONFIG, "training": {"batch": 32, "rate": 0.001}}},
         {"config": {**CONFIG, "task": {"image": [40, 40]}}},
+        {"config": {**CONFIG, "task": {"image": [28, 28], "squeezed": True}}},  # what is shown goes another way
+        {"config": {**CONFIG, "task": {"image": [28, 28], "placement": "official"}}},
+        {"config": {**CONFIG, "task": {"image": [28, 28], "train_per_class": 10}}},
         {"config": {**CONFIG, "dataset": "kmnist"}},
         {"config": None},
         {"run": {"task": "affnist", "variant": "cnn"}},

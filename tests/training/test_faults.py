@@ -19,9 +19,10 @@ from test_run import bits
 from test_seeds import PLAN, setting_of
 from tools import unavailable
 
-from capsbench.errors import ResourceError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.plan import House
 from capsbench.training import memory
+from capsbench.training.loop import checkpoint_seconds
 from capsbench.training.run import Setting
 
 GIB = 2**30
@@ -119,6 +120,29 @@ class MockOfAFullDevice:
 def test_a_primitive_that_the_library_does_not_have_is_no_want_of_memory() -> None:
     words = "could not create a primitive descriptor for a convolution forward propagation primitive"
     assert not memory.is_out_of_memory(RuntimeError(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+        "CUDA driver error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
+    ],
+)
+def test_memory_that_torch_s_own_allocator_did_not_ask_for_is_want_of_memory_too(words: str) -> None:
+    """The words are CUDA's and its libraries'; no GPU is asked."""
+    assert memory.is_out_of_memory(RuntimeError(words))
+    assert not memory.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "often"])
+def test_seconds_between_checkpoints_are_a_number_from_nought_on(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    monkeypatch.setenv("CAPSBENCH_CHECKPOINT_SECONDS", seconds)
+    with pytest.raises(CapsbenchError, match=f"CAPSBENCH_CHECKPOINT_SECONDS is '{seconds}', not a number of seconds"):
+        checkpoint_seconds()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
 from capsbench.plan import House
 from capsbench.training import loop as loop_module
-from capsbench.training.run import Run, Setting, choose_precision, prepare
+from capsbench.training.run import Run, Setting, choose_precision, prepare, train_run
 from capsbench.training.step import Step
 
 PLAN = """
@@ -73,3 +73,23 @@ def test_auto_takes_bf16_where_it_is_much_faster(
     monkeypatch.setattr(Step, "seconds", lambda self, _: {"float32": plain, "bf16": low}[self.precision])
     found = choose_precision(setting_of(tmp_path, digits, "auto"), 0)
     assert found == (taken, {"float32": plain, "bf16": low})
+
+
+def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each loss is taken before its update, so no loss sees what the last one does."""
+    setting = setting_of(tmp_path, digits, "float32")
+    train = Step.train
+    calls = iter(range(1, 12))
+
+    def breaks(self, batch):
+        train(self, batch)
+        if next(calls) == 11:
+            with torch.no_grad():
+                next(self.model.parameters()).view(-1)[0] = float("nan")
+
+    monkeypatch.setattr(Step, "train", breaks)
+    manifest = train_run(setting, 0, lambda *_: None)
+    assert (manifest["status"], manifest["steps"]) == ("failed", 11)
+    assert manifest["reason"] == "weights are not finite after step 11, the last; no loss has seen them"

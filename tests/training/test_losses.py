@@ -12,11 +12,13 @@ from small_steps import small_step
 from capsbench.data.batch import Batch
 from capsbench.plan import load_variants
 from capsbench.plan.schema import Training
+from capsbench.training.exact_set import found
 from capsbench.training.losses import (
     RECONSTRUCTION_WEIGHT,
     classification_loss,
     margin_loss,
     multi_hot,
+    probabilities,
     reconstruction_loss,
     reconstruction_weight,
     spread_loss,
@@ -129,6 +131,15 @@ def test_cross_entropies_are_torch_s() -> None:
     sigmoid = classification_loss(load_variants()["multimnist-cnn"], logits, pairs)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, multi_hot(pairs), reduction="none").sum(1)
     torch.testing.assert_close(sigmoid, expected)
+
+
+def test_probabilities_of_high_logits_keep_their_order() -> None:
+    logits = torch.tensor([[20.0, 19.0, 18.0, -3.0], [17.0, 16.5, 16.3, 0.0]])
+    made = probabilities(load_variants()["multimnist-cnn"], logits)
+    assert made.dtype == torch.float64
+    assert found(made, torch.tensor([[0, 1], [1, 0]])).all()
+    assert not found(logits.sigmoid(), torch.tensor([[0, 1], [1, 0]])).all()  # in float32 three of them are one
+    torch.testing.assert_close(made.float(), logits.sigmoid())
 
 
 def test_the_published_decay() -> None:
