@@ -67,6 +67,11 @@ def batch_that_fits(fits: Callable[[int], bool], batch: int) -> int | None:
 def _sentence(setting: Setting, seed: int) -> str:
     cell, batch = setting.cell, setting.cell.training.batch
     where = f"{cell.label} seed {seed}: out of memory on {setting.device} at batch {batch}"
+    if setting.device.type == "cuda" and _fits(setting, seed, batch):  # a smaller batch would help nobody
+        return (
+            f"{where}, though a training step at that batch fits: what is measured along training shows the model more "
+            "images at once, or something else held the memory; free the device, or take a larger one."
+        )
     found = batch_that_fits(lambda smaller: _fits(setting, seed, smaller), batch)
     if found is None:
         return f"{where}, and no smaller batch fits either; free the device, or take a larger one."

@@ -148,8 +148,9 @@ def test_seconds_between_checkpoints_are_a_number_from_nought_on(monkeypatch: py
 @pytest.mark.parametrize(
     ("holds", "sentence", "tried"),
     [
-        (40, "a training step fits at batch 32, so free the device, or say batch: 32 in a.yaml", [64, 32]),
-        (0, "and no smaller batch fits either; free the device", [64, 32, 16, 8, 4, 2, 1]),
+        (40, "a training step fits at batch 32, so free the device, or say batch: 32 in a.yaml", [128, 64, 32]),
+        (0, "and no smaller batch fits either; free the device", [128, 64, 32, 16, 8, 4, 2, 1]),
+        (200, ", though a training step at that batch fits: what is measured along training shows the model", [128]),
     ],
 )
 @pytest.mark.parametrize(
@@ -170,8 +171,8 @@ def test_the_sentence_on_memory_with_a_mocked_device(monkeypatch, error, holds: 
         raise error
 
     with pytest.raises(ResourceError) as caught:
-        memory.says_what_fits(work)(SimpleNamespace(cell=cell, house=house, device="cuda:0"), 0)
-    assert str(caught.value).startswith(f"mnist/cnn seed 0: out of memory on cuda:0 at batch 128{'' if holds else ','}")
+        memory.says_what_fits(work)(SimpleNamespace(cell=cell, house=house, device=torch.device("cuda:0")), 0)
+    assert str(caught.value).startswith("mnist/cnn seed 0: out of memory on cuda:0 at batch 128")
     assert sentence in str(caught.value)
     assert mock.tried == tried
 
