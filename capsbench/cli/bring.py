@@ -87,8 +87,12 @@ def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
 def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: int, data: str) -> str:
     """Take one run if it is done there and not here; what became of it."""
     ours, theirs = house.run_folder(cell, seed), there.run_folder(cell, seed)
-    manifest = finished(house, cell, seed, data)
-    if manifest and (is_over(house, cell, seed, manifest) or (ours / "weights.safetensors").is_file()):
+
+    def is_done_here() -> bool:
+        found = finished(house, cell, seed, data)
+        return bool(found and (is_over(house, cell, seed, found) or (ours / "weights.safetensors").is_file()))
+
+    if is_done_here():
         return KEPT
     manifest = finished(there, cell, seed, data)
     if manifest is None:
@@ -99,6 +103,8 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     if is_held(ours):
         return HELD
     with sole(ours, console.print):
+        if is_done_here():  # by a process that came to its end meanwhile
+            return KEPT
         (ours / "manifest.json").unlink(missing_ok=True)  # from here on it is not done, until the last file is there
         for old in [path for path in ours.iterdir() if not path.name.startswith(".")]:
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()

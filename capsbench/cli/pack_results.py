@@ -48,7 +48,9 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
 
     # Listed before the archive is begun, which may lie in the folder itself; nor is an earlier one of its name packed.
     kept = [path for path in _kept(results, waiting) if not (to.exists() and path.samefile(to))]
-    kept = [path for path in kept if path in judged or path.name != "manifest.json"]  # trained since: not evaluated
+    # A run that was trained since is not evaluated; a trial of tuning never is.
+    judged |= {path for path in kept if path.is_relative_to(results / "tuning")}
+    kept = [path for path in kept if path in judged or path.name != "manifest.json"]
 
     def fill(out: tarfile.TarFile) -> None:
         for path in kept:

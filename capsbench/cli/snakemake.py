@@ -24,6 +24,7 @@ from capsbench.plan import House
 from capsbench.plan.routings import is_custom
 
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
+ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
@@ -86,8 +87,10 @@ def gpus() -> int:
 
 def _is_batch(options: Sequence[str]) -> bool:
     """Whether the jobs run elsewhere: then how many GPUs this machine has is nobody's limit."""
-    said = {option.split("=")[0] for option in options}
-    return bool(said & {"--profile", "--executor", "-e"} or os.environ.get("SNAKEMAKE_PROFILE"))
+    said = [option.partition("=")[0] for option in options]
+    # Snakemake knows each by its beginning too, of which `--e` and `--p` are those of others
+    elsewhere = any(len(word) > 4 and name.startswith(word) for word in said for name in ELSEWHERE)
+    return bool(elsewhere or "-e" in said or os.environ.get("SNAKEMAKE_PROFILE"))
 
 
 def list_jobs(path: Path, cores: str, options: Sequence[str]) -> int:

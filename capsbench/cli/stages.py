@@ -14,13 +14,14 @@ from capsbench.cli.again import say_what_is_made_again
 from capsbench.cli.held import held_device
 from capsbench.cli.inputs import check_inputs, check_weights, import_all, in_words_of_the_plan, try_routings
 from capsbench.cli.memory import says_what_to_lower
+from capsbench.cli.precision import precision_of
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
-from capsbench.files import read_json, write_json
+from capsbench.files import write_json
 from capsbench.locks import sole, writable
-from capsbench.pipeline import dataset_record, finished, with_current_choice
+from capsbench.pipeline import WHOSE, dataset_record, described_now, finished, with_current_choice
 from capsbench.plan import Cell, House
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def train_cells(
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
+            if not any((house.folder / name).is_file() for name in WHOSE):  # from here on it is this plan's
+                write_json(house.folder / "plan.json", described_now(house, dataset))
         already = trained if evaluate else None
         trained = trained + _train(console, house, source, dataset, waiting, device, threads, tensorboard, already)
     elif evaluate:
@@ -133,12 +136,11 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     """Train seeds of one cell; their manifests, in the order of the seeds."""
     import torch
 
-    from capsbench.training.run import choose_precision
     from capsbench.training.tensorboard import event_writer
     from capsbench.training.together import most_at_once, train_seeds
 
     cell, house = setting.cell, setting.house
-    precision, timings = _stored_precision(setting) or choose_precision(setting, seeds[0])  # seeds train alike
+    resolved = precision_of(setting, seeds[0])
     manifests = {}
     with ExitStack() as stack:
         at_once = most_at_once(len(seeds))
@@ -166,7 +168,6 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
                     _refuse_unreadable(folder)
                     yield both
 
-        resolved = {"precision": precision, "precision_timings": timings}
         for seed, manifest in train_seeds(setting, seeds, held, resolved):
             manifests[seed] = manifest
             console.print(
@@ -189,22 +190,6 @@ def _refuse_unreadable(folder: Path) -> None:
             raise ResourceError(
                 f"{path} cannot be read: {error.strerror}; let this user read it, or remove it to begin the run again."
             ) from None
-
-
-def _stored_precision(setting: Setting) -> tuple[str, dict[str, float] | None] | None:
-    """The precision that a seed of this cell was trained in before, with the same config on the same kind of device."""
-    cell = setting.cell
-    if cell.training.precision != "auto":
-        return None
-    for seed in cell.seeds:
-        try:
-            manifest = read_json(setting.house.run_folder(cell, seed) / "manifest.json")
-            resolved, config = manifest["resolved"], manifest["digests"]["config"]
-            if config == cell.config_digest(seed) and resolved["device"].startswith(setting.device.type):
-                return resolved["precision"], resolved["precision_timings"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return None
 
 
 def evaluate_cells(

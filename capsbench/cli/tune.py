@@ -10,6 +10,7 @@ from rich.console import Console
 
 from capsbench.cli.held import held_device
 from capsbench.cli.inputs import import_all, try_routings
+from capsbench.cli.precision import precision_of
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
@@ -65,7 +66,7 @@ def _tune(
 ) -> None:
     from capsbench.cli.progress import show_progress
     from capsbench.data.digits import load_digits
-    from capsbench.training.run import Setting, choose_precision
+    from capsbench.training.run import Setting
     from capsbench.training.tune import judge, judged
 
     import_all(waiting)
@@ -84,8 +85,7 @@ def _tune(
                         figure = judged(house.run_folder(trial, seed), digest)
                         if figure is None:
                             if resolved is None:  # all trials of a row train alike
-                                precision, timings = choose_precision(setting, seed)
-                                resolved = {"precision": precision, "precision_timings": timings}
+                                resolved = precision_of(setting, seed)
                             with show_progress(console, trial, seed) as show:
                                 figure = judge(setting, seed, digest, show, resolved)
                         resolved = resolved or {"precision": figure["precision"], "precision_timings": None}

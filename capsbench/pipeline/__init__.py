@@ -1,11 +1,12 @@
 """A plan, its data and what of it is done. The Snakefile asks for `Pipeline`, commands for the rest; no torch here."""
 
-from capsbench.pipeline.house import STAND_IN, dataset_record, open_house, open_results
+from capsbench.pipeline.house import STAND_IN, WHOSE, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
 from capsbench.pipeline.state import described, described_now, finished, is_over, numbers_digest, with_current_choice
 
 __all__ = [
     "STAND_IN",
+    "WHOSE",
     "Pipeline",
     "dataset_record",
     "described",

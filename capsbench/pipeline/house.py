@@ -16,6 +16,7 @@ from capsbench.files import read_json
 from capsbench.plan.runs import House
 from capsbench.provenance import PACKAGE
 
+WHOSE = ("plan.json", "cells/report.json")  # which plan's a results folder is: of the report, and of Snakemake's jobs
 STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
 
 
@@ -106,7 +107,7 @@ def _checked(house: House) -> House:
     Whose they are is in plan.json, and before there is a report in what Snakemake's jobs depend on. A plan that was
     moved is still itself, and so is a copy that asks for the same.
     """
-    for name in ("plan.json", "cells/report.json"):
+    for name in WHOSE:
         try:
             stored = read_json(house.folder / name)
             stored = stored.get("plan", stored)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,26 @@ def test_a_run_that_is_done_here_stays(here: Place, brought: Callable[[], str]) 
     assert "1 run: brought\n  mnist/cnn/seed-0" in brought()
 
 
+def test_a_run_that_ends_here_while_bring_waits_for_it_stays(
+    here: Place, brought: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, source = here
+
+    @contextlib.contextmanager
+    def waits(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+        if folder == house.folder / CNN.format(0):  # another process held it until it was done
+            finished(house, source, house.cells[0], 0, 7, 7)
+            write_text(folder / "history.csv", "trained here\n")
+        with sole(folder, say):
+            yield
+
+    monkeypatch.setattr(bringing, "sole", waits)
+    said = brought()
+    assert "1 run: kept, done here already" in said
+    assert "1 run: brought\n  mnist/cnn/seed-1" in said
+    assert (house.folder / CNN.format(0) / "history.csv").read_text() == "trained here\n"
+
+
 def test_what_does_not_count_here_is_named_with_its_reason(
     here: Place, there: House, brought: Callable[[], str]
 ) -> None:
@@ -140,7 +161,8 @@ def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, 
     digest = tuning_digest(there, row, dataset_record(source)["digest"])
     choice = {"recipe": row.tuned.recipe, "digest": digest, "chosen": GRID[4].training_keys()}
     write_json(row.tuned.path, choice)
-    write_json(row.tuned.path.with_suffix("") / GRID[4].name / "seed-9" / "figure.json", {"error": 1})
+    for name in ("figure.json", "manifest.json"):  # of a trial, which nobody evaluates
+        write_json(row.tuned.path.with_suffix("") / GRID[4].name / "seed-9" / name, {"error": 1})
     there = replace(house, root=tmp_path / "there")  # which reads the choice
     finished(there, source, there.cell("mnist", "cnn+tuned"), 0, 60, 5)
     write_json(there.folder / "plan.json", described(there, dataset_record(source)))
@@ -150,7 +172,8 @@ def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, 
     assert "1 run: brought\n  mnist/cnn+tuned/seed-0" in console.export_text()
     here, _ = open_house(path)
     assert here.cell("mnist", "cnn+tuned").training.rate == GRID[4].rate
-    assert (here.folder / "tuning/mnist/cnn" / GRID[4].name / "seed-9/figure.json").is_file()
+    for name in ("figure.json", "manifest.json"):
+        assert (here.folder / "tuning/mnist/cnn" / GRID[4].name / "seed-9" / name).is_file()
 
     write_json(here.folder / row.tuned.path.relative_to(there.folder), {**choice, "chosen": GRID[0].training_keys()})
     with pytest.raises(CapsbenchError, match="1 run left out"):  # this machine chose for itself, and chose otherwise

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from places import REPOSITORY, Place
+from rich.console import Console
 
+from capsbench.cli.stages import train_cells
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.locks import sole
 from capsbench.pipeline import Pipeline, open_house, open_results
@@ -52,6 +54,17 @@ def test_a_plan_does_not_take_over_the_results_of_another_of_its_name(place, no_
         open_house(other)
     plan.rename(place.folder / "moved.yaml")  # a plan that was moved is still itself
     open_house(other)
+
+
+def test_a_folder_is_its_plan_s_from_its_first_training_on(place, no_data, results) -> None:
+    plan = place.plan(variants="[cnn]")
+    house, source = open_house(plan)
+    train_cells(Console(quiet=True), house, source, house.cells, "cpu", 1)
+    other = place.folder / "mine" / "tiny.yaml"
+    other.parent.mkdir()
+    other.write_text(plan.read_text().replace("batch: ", "batch: 1"))
+    with pytest.raises(PlanError, match="holds the results of"):
+        open_house(other)
 
 
 def test_results_are_read_without_asking_anybody_for_data(place, results, monkeypatch, tmp_path: Path) -> None:

@@ -97,7 +97,10 @@ def test_gpus_are_counted_as_cuda_would(monkeypatch: pytest.MonkeyPatch, name: s
 @pytest.mark.usefixtures("two_mock_gpus")
 def test_a_local_run_starts_one_job_a_gpu_and_a_batch_run_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--resources gpu=2 --cores all" in " ".join(command(Path("tiny.yaml"), "all", []))
-    for batch in (["--profile", "profiles/slurm"], ["--profile=profiles/slurm"], ["--executor", "kubernetes"]):
+    for batch in (
+        ["--profile", "profiles/slurm"], ["--profile=profiles/slurm"], ["--workflow-profile", "profiles/slurm"],
+        ["--executor", "kubernetes"], ["--exec=slurm"], ["-e", "slurm"],
+    ):  # fmt: skip
         assert "--resources" not in command(Path("tiny.yaml"), "all", batch)
     monkeypatch.setenv("PATH", "")
     assert "--resources" not in command(Path("tiny.yaml"), "all", [])
