@@ -48,7 +48,7 @@ def training_stream(digits: DigitSet, *, seed: int, batch: int) -> PlacedStream:
 def pair_stream(
     digits: DigitSet, *, seed: int, batch: int, pairs: int | None = None, axis: Axis = "height"
 ) -> PairStream:
-    """Batches of pairs, for the positive control, which trains on what it is tested on.
+    """Batches of pairs, for the positive control, which trains on what it is tested on: one above the other.
 
     pairs: examples an epoch; as many as there are digits when not said.
     """

@@ -44,7 +44,8 @@ def test_rows_that_see_resized_pairs_are_named_under_their_table() -> None:
     assert found == {
         "two_digit": [
             "Pairs are resized to 28x28 for rows whose model takes images of one size alone; these keep the loss "
-            "that they have on MNIST: CapsNet r=3, reconstruction (lambda 0.5, reconstruction)."
+            "that they have on MNIST: CapsNet r=3, reconstruction (lambda 0.5, reconstruction).",
+            "Rows that are trained on pairs see them one above the other: side by side they meet for the first time.",
         ]
     }
     assert House.load(config_folder() / "quick.yaml").describe({})["notes"] == {}

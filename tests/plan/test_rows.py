@@ -333,3 +333,10 @@ def test_a_choice_by_trials_of_another_source_or_other_data_is_none(tmp_path: Pa
     assert with_current_choice(rows, tuned, "data").waits
     untuned = rows.cell("mnist", "cnn")
     assert with_current_choice(rows, untuned, "data") is untuned
+
+
+def test_a_routing_that_leaves_no_choice_of_normaliser_is_not_said_to_have_none() -> None:
+    shipped = House.load(config_folder() / "ablation.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    rows = {entry["variant"]: {found["factor"] for found in entry["differs"]} for entry in shipped}
+    assert rows["capsnet-scaled-distance"] == {"routing"}  # its couplings are a softmax too
+    assert "normaliser" in rows["capsnet-sigmoid"]
