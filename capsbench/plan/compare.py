@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 OF_THE_MODEL = frozenset({"channels", "kernel", "kernels", "dense", "head", "decoder", "primary_types"})
 NOT_SAID = "none"
 JUDGED = {  # on which of the held-out digits tuning judges a trial (capsbench/training/tune.py)
-    "affnist": ", each at one of its places",
-    "multimnist": ", put together to as many pairs",
-    "two_digit": ", single ones: no pair chose anything, so a tuned row may name fewer pairs than its own row",
+    "affnist": " (each at one of its places)",
+    "multimnist": " (put together to as many pairs)",
+    "two_digit": " (single ones: of two at once nothing was asked, so a tuned row may be the worse at them)",
 }
 
 
