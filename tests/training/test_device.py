@@ -39,16 +39,20 @@ def test_algorithms_are_deterministic_and_the_compiler_is_not_imported_for_it() 
     assert said.stdout.splitlines() == [":4096:8 False", "True False", "1 False False", "False", "True"]
 
 
-def test_a_gpu_that_lets_no_process_in_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mock: torch sees a GPU here that is full. No GPU is asked."""
+@pytest.mark.parametrize("at", ["set_device", "empty"])
+def test_a_gpu_that_lets_no_process_in_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """A mock: torch sees a GPU here that is full, at once or at its first tensor. No GPU is asked."""
 
-    def full(_: int) -> None:
+    def full(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_device", full)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(torch.cuda if at == "set_device" else torch, at, full)
     said = r"^cuda:0 takes no work \(out of memory\); free it, or name another"
     with pytest.raises(CapsbenchError, match=said), device("cuda"):
         pytest.fail("it was held")

@@ -25,6 +25,7 @@ def two_mock_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)  # each takes the first tensor that it is given
     for name in ("CUDA_VISIBLE_DEVICES", "CAPSBENCH_DEVICE", "SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID"):
         monkeypatch.delenv(name, raising=False)
 
