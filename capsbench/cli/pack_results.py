@@ -30,7 +30,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     if not (results / "plan.json").is_file():
         raise CapsbenchError(
             f"{results} holds no results (plan.json is missing); name a folder such as results/paper, or say "
-            "`capsbench report PLAN` first where `capsbench train` made the runs."
+            "`capsbench report PLAN` first where a `capsbench run` was stopped before its report."
         )
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
