@@ -21,7 +21,7 @@ class CapsNetSpec(DecoderOptions, RoutingOptions, Spec):
     kernel: PositiveInt = 9  # Conv1 and PrimaryCapsules
     primary_types: PositiveInt = 32
     primary_dim: PositiveInt = 8
-    primary_squash: Squash | Literal["none"] = "hinton"
+    primary_squash: Literal[Squash, "none"] = "hinton"
     primary_scale: Literal["paper", "official"] = "paper"  # official: pre-activation times 1/primary_types
     init: Literal["paper", "official"] = "paper"  # the paper is silent: PyTorch's defaults, W ~ N(0, 0.1)
 

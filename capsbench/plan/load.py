@@ -84,8 +84,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         files = (p.name for p in path.parent.glob("*.y*ml") if p.stem not in NO_PLANS) if path.parent.is_dir() else ()
         raise PlanError(f"There is no file {path}{nearest(path.name, files)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} cannot be read: {error}.") from None
+    except IsADirectoryError:
+        raise PlanError(f"{path} is a folder; name a file in it.") from None
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path} cannot be read as text (UTF-8): {error.reason} at byte {error.start}.") from None
     try:
         value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -114,19 +118,10 @@ def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
     return [key for m in args if isinstance(m, type) and issubclass(m, BaseModel) for key in m.model_fields]
 
 
-def _is_of_a_union(part: str) -> bool:
-    """Whether pydantic, not the user, put this word into the place of a mistake."""
-    return "[" in part or part in {"int", "float"}
-
-
 def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
     """The first of pydantic's complaints as one sentence."""
     first = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", len(e["loc"])))
-    # unions add their member's name to the place; a user's file has no such key
-    *way, last = first["loc"] or ("",)
-    loc = (*(p for p in way if not (isinstance(p, str) and _is_of_a_union(p))), last)
-    if first["type"] != "extra_forbidden" and isinstance(last, str) and _is_of_a_union(last):
-        loc = loc[:-1]
+    loc = first["loc"]
     key = ".".join(str(part) for part in loc)
     where = ".".join(part for part in (prefix, key) if part) or "the whole"
     if first["type"] == "extra_forbidden":
@@ -139,6 +134,7 @@ def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = ""
         words = re.findall(r"'([^']*)'", first["ctx"]["expected"])
         return PlanError(f"{file}: {where} is {first['input']!r}{nearest(first['input'], words)}")
     message = re.sub(r"^(Value error, |Input )", "", first["msg"])
+    message = re.sub(r"valid dictionary( or instance of \w+)?", "mapping of keys to values", message)
     if first["type"] == "value_error":
         end = "" if message.endswith(("?", ".")) else "."
         return PlanError(f"{file}: {f'{where}: ' if key or prefix else ''}{message}{end}")
@@ -169,7 +165,11 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
 
 
 def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A variant's values: its base's and its own. Another routing comes with its own passes, squash and options."""
+    """A variant's values: its base's and its own. Another routing comes with its own passes, squash and options.
+
+    It is called by its own name where it says no title: two rows of a table would else be called the same.
+    """
+    base = {key: value for key, value in base.items() if key != "title"}
     if own.get("routing", base.get("routing", "dynamic")) != base.get("routing", "dynamic"):
         base = {key: value for key, value in base.items() if key not in RoutingOptions.OF_THE_ROUTING}
     return base | own
@@ -224,6 +224,10 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     Raises PlanError: one sentence naming the file, the key and the nearest valid word.
     """
     raw = read_yaml(path)
+    if "name" not in raw and not SAFE_NAME.fullmatch(path.stem):
+        raise PlanError(
+            f"{path}: a plan is called as its file, and {path.stem!r} is no name; say one, such as `name: mine`."
+        )
     raw.setdefault("name", path.stem)
     try:
         plan = Plan.model_validate(raw)

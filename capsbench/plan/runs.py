@@ -157,8 +157,6 @@ class House:
         variant = row.base or row.variant
         width = task.widths.get(variant) or task.width or self.plan.width
         training = self.plan.training_for(task, self.trainings.get(variant))
-        if (training.epochs is None) == (training.steps is None):
-            raise PlanError(f"{self.path}: the training of {task_name}/{variant} must say epochs or steps, not both.")
         if training.decay_period == "published":
             training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
         seeds = tuple(task.seeds or self.plan.seeds)
@@ -190,13 +188,16 @@ class House:
         pairs: int | None = getattr(task, "train_pairs", None)
         return pairs if pairs is not None else self.training_digits(task)
 
-    @staticmethod
-    def training_digits(task: TaskPlan) -> int:
-        """How many digits a task trains on where no axis takes fewer."""
+    def training_digits(self, task: TaskPlan) -> int:
+        """How many digits a task trains on where no axis takes fewer, as the plan says it.
+
+        The stand-in's few digits come again: a plan takes as many steps on them as on the data set that they stand for.
+        """
         if task.train_per_class is not None:
             return CLASSES * task.train_per_class
-        own: int = getattr(task, "held_out", 0)
-        return task.train_images or TRAINING_IMAGES - own
+        said: TaskPlan = getattr(self.plan.tasks, task.NAME)
+        own: int = getattr(said, "held_out", 0)
+        return said.train_images or TRAINING_IMAGES - own
 
     def _with_choice(self, cell: Cell) -> Cell:
         """A tuned row with what tuning chose for it, if it has."""

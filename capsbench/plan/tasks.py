@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from capsbench.plan.spec import Fraction, Spec, Strict
 
@@ -27,14 +36,22 @@ Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
 Pairs = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
-def _all_or_some(given: Any) -> Any:
-    if not isinstance(given, bool) and (not isinstance(given, list) or not given):
-        raise ValueError(f"{given!r} is neither true nor a list of variants")
-    return given
+def _or_says(words: str) -> WrapValidator:
+    """A key that takes one of several kinds: what none of them takes is said in these words, and not in pydantic's."""
+
+    def check(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(given)
+        except ValidationError:
+            raise ValueError(f"{given!r} is {words}") from None
+
+    return WrapValidator(check)
 
 
-Rows = Annotated[bool | Names, BeforeValidator(_all_or_some)]
-DecayPeriod = Literal["scaled", "published"] | PositiveInt
+Rows = Annotated[bool | Names, _or_says("neither true nor a list of variants")]
+DecayPeriod = Annotated[
+    Literal["scaled", "published"] | PositiveInt, _or_says("neither scaled, published nor a number of steps above 0")
+]
 
 PUBLISHED_STEPS = 300_000  # the authors' MNIST run: 640 epochs of 60,000 at batch 128
 TRAINING_DIGITS = 60_000  # of every data set that a plan may name
@@ -103,6 +120,8 @@ class Axis(Strict):
     @model_validator(mode="before")
     @classmethod
     def _bare_list(cls, given: Any) -> Any:
+        if not isinstance(given, list | dict | Axis):
+            raise ValueError(f"{given!r} is not a list of numbers")
         return {"values": given} if isinstance(given, list) else given
 
 
@@ -244,9 +263,8 @@ class AffnistTask(TaskPlan):
         if self.held_out < 10_000:
             fewer = f"{self.held_out:,} of 10,000 held-out digits"
             words.append(Reduction("digits", fewer, ("matched", "held_out_accuracy")))
-        if self.held_out > 10_000:
-            left = (self.train_images or TRAINING_DIGITS) - self.held_out * (self.train_images is None)
-            words.append(Reduction("experiment", f"{left:,} training digits"))
+        if self.held_out > 10_000 and self.train_images is None:
+            words.append(Reduction("experiment", f"{TRAINING_DIGITS - self.held_out:,} training digits"))
         if self.factor_images < TEST_DIGITS:
             words.append(Reduction("measuring", f"single factors on {self.factor_images:,} of {TEST_DIGITS:,} digits"))
         return words

@@ -191,6 +191,15 @@ class Manifest(ResultsFile):
     machine: dict[str, Any] = {}
     git: Git = Git()
 
+    @field_validator("config")
+    @classmethod
+    def _has_mappings(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """What is read of a config is a key of one of these."""
+        for part in ("variant", "task", "training"):
+            if not isinstance(config.get(part) or {}, dict):
+                raise ValueError(f"`{part}` is not a mapping")
+        return config
+
 
 MORE_THAN_ALL = {"leakage"}  # per cent of one digit's ink, of which eight absent ones may have more
 

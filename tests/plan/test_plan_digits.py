@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +61,17 @@ def test_the_smallest_classes_are_the_data_s_own() -> None:
     for dataset, labels in (("uci-digits", stand_in), ("mnist", mnist)):
         assert np.bincount(labels).min() == SMALLEST_CLASS[dataset], dataset
     assert len(stand_in) == STAND_IN_IMAGES["train_images"]
+
+
+@pytest.mark.parametrize(
+    "task", ["mnist: {variants: [cnn], train_images: 12_800}", "affnist: {variants: [cnn], held_out: 10_000}"]
+)
+def test_the_stand_in_trains_as_many_steps(tmp_path: Path, task: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"budget: reduced\nseeds: [0]\ndataset: mnist\ntraining: {{epochs: 2}}\ntasks:\n  {task}\n")
+    steps = []
+    for house in (House.load(path), House.load(path, "uci-digits")):
+        (cell,) = house.cells
+        steps.append(cell.steps(house.epoch_images(cell.options)))
+    digits = 12_800 if "mnist:" in task else 50_000
+    assert steps == [math.ceil(2 * digits / 128)] * 2

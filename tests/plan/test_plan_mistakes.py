@@ -34,6 +34,11 @@ MISTAKES = [
     ),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
+    (("test_images: 100", "bf16: [cnn, 3]"), "tasks.mnist.bf16: ['cnn', 3] is neither true nor a list of variants."),
+    (("batch: 64", "decay_period: 0"), "decay_period: 0 is neither scaled, published nor a number of steps above 0."),
+    (("squash: half", "primary_squash: 3"), "primary_squash is 3; known: exp, half, hinton, none, ratio, tanh."),
+    (("test_images: 100", "axes: {per_class: 3}"), "tasks.mnist.axes.per_class: 3 is not a list of numbers."),
+    (("test_images: 100", "axes: 3"), "tasks.mnist.axes is 3, but should be a mapping of keys to values."),
     (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
     (("tasks:\n", "cost:\ntasks:\n"), "cost: it has no value; write `cost: false`"),
     (
@@ -118,3 +123,12 @@ def test_a_mistake_is_one_sentence(plan, replacement: tuple[str, str], sentence:
     assert sentence in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_and_a_file_whose_name_is_none(plan) -> None:
+    path = plan(("name: small\n", ""))
+    with pytest.raises(PlanError, match=f"{path.parent} is a folder; name a file in it."):
+        House.load(path.parent)
+    odd = path.rename(path.parent / "my plan.yaml")
+    with pytest.raises(PlanError, match="a plan is called as its file, and 'my plan' is no name; say"):
+        House.load(odd)

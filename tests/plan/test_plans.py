@@ -207,6 +207,12 @@ def test_a_variant_trains_as_its_base_does_where_it_says_nothing_else(plan) -> N
     assert (short.epochs, short.steps, short.rate, short.batch) == (None, 9, 0.01, 8)
 
 
+def test_a_variant_is_called_by_its_own_name_and_not_as_its_base(plan) -> None:
+    own = "\n  mine: {base: capsnet-r3, squash: half}\n  other: {base: mine, title: The other}\n"
+    house = House.load(plan(("\n  mine: {base: capsnet-r3, squash: half}\n", own), ("[cnn, mine]", "[mine, other]")))
+    assert house.describe({})["titles"] == {"mine": "mine", "other": "The other"}
+
+
 def test_width_scales_every_model(plan) -> None:
     cnn, mine = House.load(plan()).cells
     assert cnn.spec.channels == [32, 32, 16]
