@@ -91,7 +91,9 @@ def seeds_words(results: Results, task: str) -> str:
     some = [n for n in done.values() if n]
     if not some:
         return f"{words} planned; no run is finished."
-    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
+    failed = results.count("failed", task)
+    lost = f"; {counted(failed, 'run')} failed" if failed else ""
+    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}{lost}."
 
 
 def reductions_of(results: Results, task: str) -> list[str]:
@@ -161,9 +163,10 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
     sentences.append(MEANS)
     sentences += left_out_sentences(results, task)
     if mixed := results.count("mixed", task):
-        places = counted(mixed, "place")
+        differences = counted(mixed, "difference")
         sentences.append(
-            f"In {places} means are over runs of other machines, versions or settings; the page names them."
+            f"Runs that stand together here were not made alike: {differences} of machine, version or setting, "
+            "named on the page."
         )
     if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")

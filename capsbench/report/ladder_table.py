@@ -72,7 +72,7 @@ def ladder_table(results: Results) -> ExtraTable | None:
             *(Entry(text, text) for text in (row.task, factor, value)),
             Entry(range_of([parameters]) or NOTHING, parameters),
             Entry(NOTHING if flops is None else f"{flops / 1e6:,.1f}", flops),
-            Entry(row.measured),
+            Entry(row.measured, row.measured),
             Entry(with_interval(row.own, row.metric.unit), row.own.mean),
             Entry(difference_words(row), row.difference),
             Entry(str(row.own.n), row.own.n),

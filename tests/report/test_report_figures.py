@@ -61,6 +61,16 @@ def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> No
     assert "All rows have the same loss." in draw("training_curves", results).caption
 
 
+def test_losses_that_are_weighed_differently_are_not_said_to_be_the_same(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
+    for k, path in enumerate(sorted((folder / "runs" / "two_digit").glob("*/seed-0/manifest.json"))):
+        variant = {"model": "two-digit", "loss": "margin", "down_weight": (0.25, 0.5)[k % 2], "train_on": "task"}
+        toy.change_json(path, config={"variant": variant, "training": {}, "task": {}, "dataset": "mnist"})
+    caption = draw("training_curves", collect(folder)).caption
+    assert "The margin loss does not weigh absent classes alike (lambda 0.25 and 0.5): compare the shapes" in caption
+    assert "All rows have the same loss." not in caption
+
+
 def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"two_digit": toy.TASKS["two_digit"]})
     toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})

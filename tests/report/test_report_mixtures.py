@@ -156,7 +156,7 @@ def test_a_mixture_is_named_on_the_page_and_counts_as_no_run_left_out(folder: Pa
     report = build_report(folder)
     page = html.unescape(report.html.read_text())
     assert report.problems[0].reason in page
-    assert "In 1 place means are over runs of other machines, versions or settings" in page
+    assert "not made alike: 1 difference of machine, version or setting, named on the page." in page
     assert "<span>mixed</span>1<" in page
     assert "<span>missing or left out</span>" not in page
 

@@ -164,6 +164,16 @@ def test_rows_are_split_no_further_than_colours_need(many: Path) -> None:
     }
 
 
+def test_rows_of_squeezed_pairs_have_a_panel_of_their_own(many: Path) -> None:
+    results = collect(many)
+    rows = results.plan.tasks["two_digit"]
+    for run in results.done("two_digit", rows[-1]):
+        run.manifest.config["task"] = {"squeezed": True}
+    found = groups(results, "two_digit", rows)
+    assert found["tested on squeezed pairs"] == [rows[-1]]
+    assert [rows[-1] in names for names in found.values()].count(True) == 1
+
+
 def test_epochs_before_the_last_are_counted_down_to_0(many: Path) -> None:
     figure = draw("two_digit_curves", collect(many)).figure
     with house_style():

@@ -203,12 +203,19 @@ def groups(results: Results, task: str, variants: Sequence[str]) -> dict[str, li
     """A task's rows as the panels that show them apart: no more in one than there are colours.
 
     One panel without a name where they are few enough; else the CNNs and the capsules, each in as many as they need.
+    Rows that see their two digits squeezed are far from the others: a panel of theirs leaves those their scale.
     """
     if len(variants) <= len(COLOURS):
         return {"": list(variants)}
-    capsules = [name for name in variants if any(run.has_capsules for run in results.done(task, name))]
+    runs = {name: results.done(task, name) for name in variants}
+    kinds: dict[str, list[str]] = {"CNNs": [], "capsules": [], "tested on squeezed pairs": []}
+    for name in variants:
+        if task == "two_digit" and any(run.sees_squeezed_pairs for run in runs[name]):
+            kinds["tested on squeezed pairs"].append(name)
+        else:
+            kinds["capsules" if any(run.has_capsules for run in runs[name]) else "CNNs"].append(name)
     found: dict[str, list[str]] = {}
-    for kind, names in (("CNNs", [name for name in variants if name not in capsules]), ("capsules", capsules)):
+    for kind, names in kinds.items():
         count = -(-len(names) // len(COLOURS))
         size = -(-len(names) // max(count, 1))
         for k in range(count):

@@ -85,14 +85,22 @@ def _panel(axes: Axes, found_looks: Mapping[str, Look], found: Mapping[str, list
 def _heights(runs: list[Run]) -> str:
     """Whether heights can be compared."""
     losses = {str(run.spec.get("loss")) for run in runs}
+    lambdas = {run.spec.get("down_weight") for run in runs if run.spec.get("loss") == "margin"}
     added = {str(run.spec.get("reconstruction") or "none") for run in runs}
-    if len(losses) == len(added) == 1:
+    images = {run.spec.get("train_on") for run in runs}
+    if len(losses) == len(added) == len(images) == 1 and len(lambdas) <= 1:
         return "All rows have the same loss."
     different = []
     if len(losses) > 1:
         different.append(f"The losses are different measures ({listing(sorted(losses))})")
     if len(added) > 1:
         different.append("Not all rows add the same reconstruction term to their loss")
+    if len(lambdas) > 1:
+        different.append(
+            f"The margin loss does not weigh absent classes alike (lambda {listing(sorted(map(str, lambdas)))})"
+        )
+    if len(images) > 1:
+        different.append("Some rows are trained on pairs")
     return f"{'. '.join(different)}: compare the shapes, not the heights, between rows whose losses differ."
 
 

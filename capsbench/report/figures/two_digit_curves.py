@@ -76,6 +76,8 @@ def _stretch(axes: Axes, percent: pd.Series) -> None:
     low, high = np.clip(_percent(np.array([lowest - ROOM, highest + ROOM])), *ENDS)
     axes.set_ylim(low, high)
     ticks = [tick for tick in (FEWER if highest - lowest > WIDE else TICKS) if low <= tick <= high]
+    if len(ticks) < 3:  # all points are close together
+        ticks = [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
