@@ -152,7 +152,7 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         if (row.cell.condition, row.cell.metric) == ("56x28", "top2_accuracy") and row.summary.n
     }
     told = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| (?:([\d.]+) to ([\d.]+))? ?\| (\d+) \|", README)
-    assert [name.replace(" (the source's)", "") for name, *_ in told] == list(rows)
+    assert [re.sub(r" \(the source's\)| \[\d\]", "", name) for name, *_ in told] == list(rows)
     for found, (name, *words) in zip(rows.values(), told, strict=True):
         ends = (found.low, found.high) if found.n > 1 else ()
         shown = [f"{value:.1f}" for value in (found.mean, *ends)]
@@ -174,3 +174,17 @@ def test_the_page_on_reproduction_has_the_figure_of_every_seed(results) -> None:
             values = seeds[titles[name], metric]
             assert float(mean) == pytest.approx(sum(values) / len(values), abs=0.0501), (name, metric)
             assert [float(word) for word in each.split(", ")] == pytest.approx(values, abs=0.0501), (name, metric)
+
+
+def test_the_page_on_reproduction_has_the_means_of_final_weights_and_side_by_side(results) -> None:
+    columns = [("56x28", "final_top2_accuracy"), ("28x56", "top2_accuracy"), ("28x56", "final_top2_accuracy")]
+    rows: dict[str, list[str]] = {}
+    found = {
+        (row.cell.condition, row.cell.metric, row.cell.variant): row.summary for row in long_table(results, "two_digit")
+    }
+    for variant in results.plan.tasks["two_digit"]:
+        means = [found[condition, metric, variant] for condition, metric in columns]
+        rows[results.plan.title(variant)] = [f"{s.mean:.1f} ({s.low:.1f} to {s.high:.1f})" for s in means if s.n > 1]
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text().split("### CapsNet, and what squeezing costs")[0]
+    told = re.findall(r"^\| ([^|]+)" + r" \| ([\d.]+ \([\d.]+ to [\d.]+\))" * 3 + r" \|$", page, re.MULTILINE)
+    assert {name: words for name, *words in told} == rows
