@@ -152,7 +152,7 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         if (row.cell.condition, row.cell.metric) == ("56x28", "top2_accuracy") and row.summary.n
     }
     told = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| (?:([\d.]+) to ([\d.]+))? ?\| (\d+) \|", README)
-    assert [re.sub(r" \(the source's\)| \[\d\]", "", name) for name, *_ in told] == list(rows)
+    assert [re.sub(r" \(Su's\)| \[\d\]", "", name) for name, *_ in told] == list(rows)
     for found, (name, *words) in zip(rows.values(), told, strict=True):
         ends = (found.low, found.high) if found.n > 1 else ()
         shown = [f"{value:.1f}" for value in (found.mean, *ends)]
