@@ -70,5 +70,6 @@ def trained(task: str, model: nn.Module, digits: Digits, folder: Path, **options
     checked = TASKS[task].model_validate({"variants": ["given"], **options})
     training = Training(epochs=1.0, batch=32)
     cell = Cell(task, "given", (0,), model.spec, training, checked, "mnist", 1.0)  # type: ignore[arg-type]
-    write_json(folder / "manifest.json", {"digest": "of the run", "weights": "of its weights"})
+    digests = {"test_set": "affnist-synth"} if task == "affnist" else {}
+    write_json(folder / "manifest.json", {"digest": "of the run", "weights": "of its weights", "digests": digests})
     return Trained(cell, 0, model.eval(), digits, folder, None)

@@ -16,11 +16,13 @@ from capsbench.data.batch import DigitSet
 from capsbench.data.raw import BADGES
 from capsbench.data.source import DIGITS, DIGITS_BADGE
 from capsbench.data.testing import at_most
+from capsbench.errors import DataError
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.curve import Array, NotMatchedError, read_curve, read_off
 from capsbench.evaluation.pictures import has_decoder, reconstructions
 from capsbench.evaluation.predict import predict
 from capsbench.evaluation.run import Trained
+from capsbench.files import read_json
 from capsbench.plan.tasks import AffnistTask
 from capsbench.training.scoring import accuracy, scored
 
@@ -30,7 +32,8 @@ LOOKED_AT = 500  # images among which right and wrong ones are looked for to sho
 def evaluate(trained: Trained) -> list[Condition]:
     """`matched`, from the curve along training, and `converged`, the final weights on every image.
 
-    Raises DataError when curve.csv, the held-out digits or official affNIST files are not as they should be.
+    Raises DataError when curve.csv, the held-out digits or official affNIST files are not as they should be, or where
+    the curve was measured on another affNIST than there is now.
     """
     options = trained.cell.options
     assert isinstance(options, AffnistTask)
@@ -41,6 +44,12 @@ def evaluate(trained: Trained) -> list[Condition]:
         count=options.test_images,
         folder=trained.data_folder,
     )
+    along = read_json(trained.folder / "manifest.json")["digests"].get("test_set")
+    if along != (test.name if isinstance(test, SyntheticAffnist) else test.digest):
+        raise DataError(
+            f"{trained.folder}: the run was measured along training on another affNIST than there is now: the official "
+            "files came or went, or changed, while it trained. Train it again, or put them back as they were."
+        )
     dataset = {"name": test.name, "badge": _badge(test, trained.cell.dataset)}
     if isinstance(test, SyntheticAffnist):
         dataset["digest"] = test.digest  # of its transforms; official files have theirs in the manifest

@@ -12,12 +12,21 @@ from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, TaskPlan
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
 # what scikit-learn's digits have at the most, and what tasks take of them where a plan asks for more
 STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
+STAND_IN_PAIRS = {"train_pairs": 1_297 * (1_297 - 133), "test_pairs": 500 * (500 - 50)}  # less the largest class
 
 
 def of_stand_in(task: TaskPlan) -> TaskPlan:
     """A task on scikit-learn's digits: no more of them than there are."""
-    said = {key: getattr(task, key, None) for key in STAND_IN_IMAGES}
-    return task.model_copy(update={key: min(value, STAND_IN_IMAGES[key]) for key, value in said.items() if value})
+    most = STAND_IN_IMAGES | STAND_IN_PAIRS
+    said = {key: getattr(task, key, None) for key in most}
+    task = task.model_copy(update={key: min(value, most[key]) for key, value in said.items() if value})
+    return beside_held_out(task, getattr(task, "held_out", 0))
+
+
+def beside_held_out(task: TaskPlan, held_out: int) -> TaskPlan:
+    """A task on scikit-learn's digits that trains on no more than are left when so many are held out."""
+    left = STAND_IN_IMAGES["train_images"] - held_out
+    return task if (task.train_images or 0) <= left else task.model_copy(update={"train_images": left})
 
 
 def digits_there(task: TaskPlan, dataset: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
-from capsbench.plan.digits import STAND_IN_IMAGES, check_digits_a_class, of_stand_in
+from capsbench.plan.digits import STAND_IN_IMAGES, beside_held_out, check_digits_a_class, of_stand_in
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
 from capsbench.plan.schema import CostPlan, Plan, Training
@@ -185,7 +185,7 @@ class House:
 
     def epoch_images(self, task: TaskPlan) -> int:
         """How many examples an epoch of a task has when it trains on every digit that the plan gives it."""
-        pairs: int | None = getattr(task, "train_pairs", None)
+        pairs: int | None = getattr(getattr(self.plan.tasks, task.NAME), "train_pairs", None)
         return pairs if pairs is not None else self.training_digits(task)
 
     def training_digits(self, task: TaskPlan) -> int:
@@ -216,9 +216,10 @@ class House:
         tuning, base = self.plan.tuning, cell.base
         assert tuning is not None  # the plan's check: who says tuned says how
         assert base is not None
-        held_out = (
-            min(tuning.held_out, STAND_IN_IMAGES["held_out"]) if self.dataset == "uci-digits" else tuning.held_out
-        )
+        held_out, options = tuning.held_out, cell.options
+        if self.dataset == "uci-digits":
+            held_out = min(held_out, STAND_IN_IMAGES["held_out"])
+            options = beside_held_out(options, held_out)
         length = {"epochs": tuning.epochs, "steps": tuning.steps}
         trials = [
             replace(
@@ -227,6 +228,7 @@ class House:
                 base=None,
                 tuned=None,
                 seeds=tuple(tuning.seeds),
+                options=options,
                 training=cell.training.model_copy(update=length | point.training_keys()),
                 trial=Trial(point, getattr(cell.options, "held_out", held_out)),
             )

@@ -15,8 +15,10 @@ from capsbench.data import affine
 from capsbench.data.affnist import FACTORS
 from capsbench.data.affnist_sets import affnist_set
 from capsbench.data.digits import Digits
+from capsbench.errors import DataError
 from capsbench.evaluation.affnist import evaluate
 from capsbench.evaluation.condition import Condition
+from capsbench.files import write_json
 from capsbench.models import build_model
 from capsbench.models.output import Output
 
@@ -58,6 +60,13 @@ def test_matched_is_read_off_the_curve(folder) -> None:
     assert matched.metrics["accuracy"] == (pytest.approx(72.0), "%")
     assert matched.metrics["held_out_accuracy"] == (pytest.approx(95.0), "%")
     assert matched.images == 70
+
+
+def test_a_curve_of_another_affnist_is_not_called_by_the_name_of_the_one_there_is(folder) -> None:
+    run = trained("affnist", Reader(), DIGITS, folder, **OPTIONS)
+    write_json(folder / "manifest.json", {"digests": {"test_set": "0" * 64}})  # official files, gone since
+    with pytest.raises(DataError, match="measured along training on another affNIST than there is now"):
+        of(run)
 
 
 def test_a_run_that_never_gets_there_is_not_matched_and_says_why(folder) -> None:

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tools import mnist_folder
 
+from capsbench.data.batch import DigitSet
 from capsbench.data.digits import load_digits
+from capsbench.data.pairing import Partners
 from capsbench.data.source import find_source
 from capsbench.data.uci import load_uci
-from capsbench.errors import PlanError
+from capsbench.errors import DataError, PlanError
 from capsbench.plan import House
 from capsbench.plan.digits import SMALLEST_CLASS, STAND_IN_IMAGES
+from capsbench.training.digits import training_digits
 
 PLAN = """
 budget: reduced
@@ -61,6 +65,35 @@ def test_the_smallest_classes_are_the_data_s_own() -> None:
     for dataset, labels in (("uci-digits", stand_in), ("mnist", mnist)):
         assert np.bincount(labels).min() == SMALLEST_CLASS[dataset], dataset
     assert len(stand_in) == STAND_IN_IMAGES["train_images"]
+
+
+def test_the_stand_in_has_the_digits_and_pairs_that_its_runs_and_trials_ask_for(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("""
+budget: reduced
+seeds: [0]
+dataset: mnist
+training: {steps: 2}
+tuning: {steps: 2, held_out: 10_000}
+tasks:
+  affnist: {variants: [capsnet-r3], train_images: 10_000, held_out: 500}
+  multimnist: {variants: [capsnet-r3-recon]}
+  two_digit: {variants: [two-digit-kmeans], train_images: 10_000, tuned: true}
+""")
+    house = House.load(path, "uci-digits").promised
+    (images, labels), (test_images, test_labels) = load_uci()
+    train, test = (
+        DigitSet(torch.tensor(i), torch.tensor(y)) for i, y in ((images, labels), (test_images, test_labels))
+    )
+    trials = [trial for cell in house.cells if cell.waits for trial in house.trials(cell)]
+    assert trials
+    for cell in (*house.cells, *trials):
+        assert len(training_digits(cell, train, seed=0).labels) > 1_000, cell.label
+    options = house.cell("multimnist", "capsnet-r3-recon").options
+    Partners(train.labels, seed=0, size=options.train_pairs)
+    Partners(test.labels, seed=0, size=options.test_pairs)
+    with pytest.raises(DataError, match="can have only"):
+        Partners(train.labels, seed=0, size=options.train_pairs + 1)
 
 
 @pytest.mark.parametrize(
