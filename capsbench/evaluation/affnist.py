@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capsbench.data.affnist import FACTORS, ImageSet, SyntheticAffnist, one_factor
+from capsbench.data.affnist_place import SYNTHETIC, files_digest, official_path
 from capsbench.data.affnist_sets import affnist_set, evenly, held_out_set
 from capsbench.data.batch import DigitSet
 from capsbench.data.raw import BADGES
@@ -44,8 +45,9 @@ def evaluate(trained: Trained) -> list[Condition]:
         count=options.test_images,
         folder=trained.data_folder,
     )
+    path = None if isinstance(test, SyntheticAffnist) else official_path(trained.data_folder)
     along = read_json(trained.folder / "manifest.json")["digests"].get("test_set")
-    if along != (test.name if isinstance(test, SyntheticAffnist) else test.digest):
+    if along != (SYNTHETIC if path is None else files_digest(path)):
         raise DataError(
             f"{trained.folder}: the run was measured along training on another affNIST than there is now: the official "
             "files came or went, or changed, while it trained. Train it again, or put them back as they were."
