@@ -8,9 +8,11 @@ PYTHON3 ?= python3
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ifneq ($(shell command -v uv 2>/dev/null),)
+  IS_MADE = [ -x $(PYTHON) ]
   CREATE = uv venv --quiet --allow-existing --python $(PYTHON3) $(VENV)
   INSTALL = VIRTUAL_ENV=$(VENV) uv pip install --quiet
 else
+  IS_MADE = $(PYTHON) -m pip --version >/dev/null 2>&1
   CREATE = $(PYTHON3) -m venv $(VENV)
   INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
 endif
@@ -44,9 +46,9 @@ lint: $(READY)
 	$(VENV)/bin/snakemake --lint
 
 $(READY): pyproject.toml requirements.lock
-	@$(PYTHON3) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' || \
+	@$(IS_MADE) || $(PYTHON3) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' || \
 	  { echo "capsbench needs Python 3.11, 3.12 or 3.13; name one: make PYTHON3=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	$(CREATE)
+	@$(IS_MADE) || { echo '$(CREATE)'; $(CREATE); }
 	$(INSTALL) --require-hashes -r requirements.lock
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	touch $@

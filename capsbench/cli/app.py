@@ -234,6 +234,8 @@ def run(
     from capsbench.cli.reporting import print_results
     from capsbench.cli.snakemake import list_jobs, run_jobs
 
+    if str(path).startswith("-"):
+        raise CapsbenchError(f"Name the plan before Snakemake's options: `capsbench run PLAN {path} ...`.")
     if dry_run:
         raise typer.Exit(list_jobs(path, cores, context.args))
     folder = run_jobs(console, path, cores, context.args)

@@ -15,6 +15,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
@@ -108,6 +109,7 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     """
     house, source = open_plan(console, path)
     verify(source)
+    say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
     _try_outside(house, dataset_record(source)["digest"])
     code = _run(command(path, cores, options))
     if code == UNKNOWN_OPTION:

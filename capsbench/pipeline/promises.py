@@ -22,7 +22,14 @@ from capsbench.errors import PlanError, ResourceError
 from capsbench.files import read_record, write_json
 from capsbench.locks import READING, is_held, lock, writable
 from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
-from capsbench.pipeline.state import described, finished, is_over, is_report_kept, report_source
+from capsbench.pipeline.state import (
+    described,
+    finished,
+    is_over,
+    is_report_kept,
+    report_source,
+    with_current_choice,
+)
 from capsbench.plan.done import cost_digest, evaluation_source, is_measured, is_tuned, run_digests, tuning_digest
 from capsbench.plan.load import config_folder
 from capsbench.plan.runs import Cell, House
@@ -81,8 +88,9 @@ class Pipeline:
         ]
 
     def _manifests(self, cell: Cell, data: str) -> dict[int, dict[str, Any] | None]:
-        """A cell's manifests by seed, None for a run that is not trained with these data (a digest)."""
-        return {seed: finished(self.house, cell, seed, data) for seed in cell.seeds}
+        """A cell's manifests by seed, None for a run not trained with these data (a digest) and today's choice."""
+        row = with_current_choice(self.house, cell, data)
+        return {seed: finished(self.house, row, seed, data) for seed in cell.seeds}
 
     def _is_over(self, cell: Cell, manifests: dict[int, dict[str, Any] | None]) -> bool:
         """Whether every run of a cell is trained and evaluated, or failed."""
@@ -137,6 +145,8 @@ class Pipeline:
                 (specs / "trained.json").unlink(missing_ok=True)
             if not self._is_over(cell, manifests):
                 (specs / "evaluated.json").unlink(missing_ok=True)
+                # or Snakemake would ask for none of it: it makes what is missing where something after it is to be made
+                (folder / "cells" / "reported.json").unlink(missing_ok=True)
         if not is_report_kept(folder):
             (folder / "cells" / "reported.json").unlink(missing_ok=True)
 
@@ -146,8 +156,6 @@ class Pipeline:
         _write_if_changed(self.specs(cell) / "tune-spec.json", {"trials": digest})
         if not is_tuned(cell, digest):
             (self.specs(cell) / "tuned.json").unlink(missing_ok=True)
-            # the numbers are still there, and Snakemake makes nothing that no missing or older file asks for
-            (self.house.folder / "cells" / "reported.json").unlink(missing_ok=True)
 
     def begin(self) -> None:
         """Before the first job: nobody else may work on these results while this process lives.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from places import refused
+from tools import mnist_folder
 
 from capsbench.data.raw import FILES
 
@@ -50,6 +51,23 @@ def test_a_plan_that_takes_no_other_data_refuses(place, command: str) -> None:
     assert said.err.count("\n") == 1
     assert not place.root.exists()
     assert not (place.folder / "cache").exists() or not any((place.folder / "cache").iterdir())
+
+
+@pytest.mark.slow
+def test_official_affnist_files_that_arrive_train_again_what_was_measured_on_others(place) -> None:
+    """No spec file tells which affNIST a run was measured on, nor do the numbers: its manifest alone does."""
+    rows = "  affnist: {variants: [diverging], test_images: 20, held_out: 20, probe_images: 20, factor_images: 20}\n"
+    plan = place.plan(uci_digits="false", variants="[diverging]")
+    text = plan.read_text()
+    plan.write_text(text[: text.index("  mnist:")] + rows)
+    place.environment["CAPSBENCH_DATA"] = str(mnist_folder())
+    said = place.snakemake("--configfile", "tiny.yaml")
+    assert said.code == 0, said.text
+    assert place.would_run() == set()
+    files = place.folder / "cache" / "affNIST"
+    files.mkdir(parents=True, exist_ok=True)
+    (files / "test.mat").write_bytes(b"a dry run only asks for its digest")
+    assert {"Train affnist/diverging", "Draw tables, figures and the report"} <= place.would_run()
 
 
 def test_through_snakemake_such_a_plan_stops_at_its_data(place) -> None:

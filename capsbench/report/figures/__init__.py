@@ -112,6 +112,7 @@ def draw_figures(results: Results, folder: Path) -> tuple[list[DrawnFigure], dic
     """
     from capsbench.report.figures.style import house_style
 
+    folder.mkdir(parents=True, exist_ok=True)  # Snakemake waits for it, also where all runs failed
     drawn, not_drawn = [], {}
     for name in figures():
         try:
