@@ -213,6 +213,9 @@ class Loop:
                         f"the same command goes on from there."
                     )
                 yield
+        except Diverged:
+            self._write_rows()  # what was finite: else they would be as old as the newest checkpoint, or another run's
+            raise
         finally:
             self.seconds_before += time.perf_counter() - self.started
         self._write_rows()

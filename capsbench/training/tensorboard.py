@@ -24,7 +24,7 @@ def event_writer(folder: Path | None) -> Iterator[Write]:
         return
     if importlib.util.find_spec("tensorboard") is None:
         raise CapsbenchError(
-            "TensorBoard is not installed; say `pip install -e .[tensorboard]`, or leave --tensorboard."
+            "TensorBoard is not installed; say `python -m pip install tensorboard`, or leave --tensorboard."
         )
     from torch.utils.tensorboard import SummaryWriter
 

@@ -59,7 +59,7 @@ def test_a_run_that_is_drawn_is_identical_and_nothing_is_left_behind(place) -> N
     assert "expect a difference" not in said.out
     drawn = re.search(r"drawn from 4 trained runs with --draw (\d+): (mnist/\S+)", said.out)
     assert drawn is not None
-    compared = "weights" if "diverging" in drawn[2] else "weights; history.csv; predictions and metrics of test"
+    compared = "weights; history.csv" + "; predictions and metrics of test" * ("diverging" not in drawn[2])
     assert f"{drawn[2]}: identical ({compared})" in " ".join(said.out.split())
     assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
     again = place.capsbench("verify", place.results, "--random", "--draw", drawn[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -90,6 +91,12 @@ def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
                 next(self.model.parameters()).view(-1)[0] = float("nan")
 
     monkeypatch.setattr(Step, "train", breaks)
+    folder = setting.house.run_folder(setting.cell, 0)
+    folder.mkdir(parents=True)
+    (folder / "history.csv").write_text("step,loss\n11,another training's\n")
     manifest = train_run(setting, 0, lambda *_: None)
+    history = pd.read_csv(folder / "history.csv")  # what was finite, whenever the last checkpoint was
+    assert history["step"].tolist() == list(range(1, 11))
+    assert np.isfinite(history["loss"]).all()
     assert (manifest["status"], manifest["steps"]) == ("failed", 11)
     assert manifest["reason"] == "weights are not finite after step 11, the last; no loss has seen them"
