@@ -96,7 +96,7 @@ class CapsuleLayer(nn.Module):
     def forward(self, u: Tensor, iterations: int | None = None, trace: bool = False) -> Routed:
         """Route lower capsules u [B, I, d] float32; `iterations` takes the place of the layer's own r."""
         if self.fused and not (trace or self.check_values) and self.fusible() and runs(u, self.weight):
-            return self.routing.fused(u, self.weight, iterations or self.iterations)
+            return self.routing.fused(u, self.weight, self.iterations if iterations is None else iterations)
         rows = _rows(self.weight) if self.share == "none" and u.device.type == "cpu" else None
         parts = u.split(self._images_at_a_time(u))
         routed = [self._route(some, self.votes(some, rows), iterations, trace) for some in parts]
@@ -117,7 +117,7 @@ class CapsuleLayer(nn.Module):
         return self.routing(
             votes,
             children=u,
-            iterations=iterations or self.iterations,
+            iterations=self.iterations if iterations is None else iterations,
             trace=trace,
             check_values=self.check_values,
         )

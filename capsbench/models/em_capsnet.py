@@ -55,7 +55,7 @@ class MatrixCapsules(nn.Module):
         limit = CHUNK_BYTES.get(votes.device.type, CHUNK_BYTES_ELSEWHERE)
         rows = max(1, limit // (votes[0].numel() * votes.element_size()))
         parts = zip(votes.split(rows), activations.split(rows), strict=True)
-        r = iterations or self.iterations
+        r = self.iterations if iterations is None else iterations
         beta_a = BETA_A_UNIT * self.beta_a
         return joined([em_matrix(v, a, beta_a, self.beta_u, r, trace=trace) for v, a in parts])
 

@@ -37,30 +37,42 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
     Raises RoutingError, naming the routing and what was expected: shapes or values that do not fit, a gradient that is
     not finite or does not arrive, or whatever the user's code raised, with its line.
     """
-    trial = copy.deepcopy(model).train()  # a routing may keep running values; the model's own stay as they are
-    layers = [module for module in trial.modules() if isinstance(module, CapsuleLayer)]
-    for layer in layers:
-        layer.check_values = True
+    names = _names(model)
     images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
     images[0] = 0
     try:
+        trial = copy.deepcopy(model).train()  # a routing may keep running values; the model's own stay as they are
+        layers = _layers(trial)
+        for layer in layers:
+            layer.check_values = True
         output = channels_last(trial)(images)
-        total = output.scores.sum() + output.poses.sum()
-        gradients = [
-            torch.autograd.grad(total, layer.weight, retain_graph=True, allow_unused=True)[0]
-            if total.requires_grad
-            else None
-            for layer in layers
-        ]
+        gradients = [_gradients(output.scores.sum() + output.poses.sum(), layer) for layer in layers]
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
-        raise RoutingError(f"{_names(layers)}: {_what(error, folder)}") from error
-    for gradient in gradients:
-        if gradient is None:
-            raise RoutingError(f"{_names(layers)}: no gradient comes back through it, so that no W can be learned.")
-        if not gradient.isfinite().all():
-            raise RoutingError(f"{_names(layers)}: the gradient that comes back through it is not finite.")
+        raise RoutingError(f"{names}: {_what(error, folder)}") from error
+    for word, value in (("poses", output.poses), ("scores", output.scores)):
+        if value.dtype != images.dtype:
+            raise RoutingError(
+                f"{names}: it must return {word} of {images.dtype}, as its votes are, not {value.dtype}."
+            )
+    for of_w, *others in gradients:
+        if of_w is None:
+            raise RoutingError(f"{names}: no gradient comes back through it, so that no W can be learned.")
+        if not of_w.isfinite().all():
+            raise RoutingError(f"{names}: the gradient that comes back through it is not finite.")
+        if not all(gradient is None or gradient.isfinite().all() for gradient in others):
+            raise RoutingError(f"{names}: the gradient of a parameter of its own is not finite.")
+    if not output.scores.requires_grad:
+        raise RoutingError(f"{names}: no gradient comes back through its scores, which the loss is of.")
+
+
+def _gradients(total: torch.Tensor, layer: CapsuleLayer) -> list[torch.Tensor | None]:
+    """Of W, then of the routing's own parameters; None for what `total` does not depend on."""
+    inputs = [layer.weight, *layer.routing.parameters()]
+    if not total.requires_grad:
+        return [None] * len(inputs)
+    return list(torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True))
 
 
 def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequence[int]) -> None:
@@ -69,11 +81,11 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
     What comes out need not be finite. Raises RoutingError, naming the routing: whatever the user's code raised, with
     its line, or a trace that is none.
     """
-    trial = copy.deepcopy(model).eval()
-    layers = [module for module in trial.modules() if isinstance(module, CapsuleLayer)]
+    names = _names(model)
     images = torch.rand(2, 1, image_size, image_size)  # [B, 1, H, W]
-    passes = ""
+    passes = "its first pass"
     try:
+        trial = copy.deepcopy(model).eval()
         with torch.no_grad():
             for number in numbers:
                 passes = f"{number} pass" if number == 1 else f"{number} passes"
@@ -84,19 +96,23 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
         why = (
             f"at {passes}, which its evaluation asks for (`routing_images: 0` leaves that out), {_what(error, folder)}"
         )
-        raise RoutingError(f"{_names(layers)}: {why}") from error
+        raise RoutingError(f"{names}: {why}") from error
     expected = (output.couplings.shape, output.couplings.shape, output.poses.shape)
     trace = () if output.trace is None else output.trace
     for one in trace if isinstance(trace, list | tuple) else [trace]:
         if not isinstance(one, Pass) or tuple(getattr(tensor, "shape", None) for tensor in one) != expected:
             raise RoutingError(
-                f"{_names(layers)}: its trace must be a list with one capsbench.routing.Pass(logits [B, I, J], "
+                f"{names}: its trace must be a list with one capsbench.routing.Pass(logits [B, I, J], "
                 "couplings [B, I, J], poses [B, J, D]) a pass."
             )
 
 
-def _names(layers: list[CapsuleLayer]) -> str:
-    return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in layers}))
+def _layers(model: nn.Module) -> list[CapsuleLayer]:
+    return [module for module in model.modules() if isinstance(module, CapsuleLayer)]
+
+
+def _names(model: nn.Module) -> str:
+    return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in _layers(model)}))
 
 
 def _what(error: BaseException, folder: Path) -> str:

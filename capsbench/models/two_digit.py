@@ -47,10 +47,11 @@ class TwoDigit(nn.Module):
     def _initialise(self) -> None:
         """First weights as the source's library draws them: Keras' defaults, Glorot and Bengio 2010, biases 0.
 
-        To it all of the capsules' W is one matrix from d channels to CLASSES * dim.
+        To it all of the capsules' W is one matrix from d channels to CLASSES * dim. A routing's own parameters start as
+        it says.
         """
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Conv2d | nn.Linear) and not name.startswith("capsules."):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)

@@ -27,6 +27,8 @@ def runs_on(device: torch.device) -> bool:
 def fits(u: Tensor, W: Tensor) -> bool:
     """Whether the kernels take u [B, I, d] and W [I, J, d, D]: float32, few enough outputs, offsets of 32 bits."""
     (inputs, outputs, d, dim), batch = W.shape, len(u)
+    if _images(W) == 0:
+        return False
     blocks = triton.cdiv(PROGRAMS, triton.cdiv(SLICE, _images(W)))
     largest = max(u.numel(), W.numel(), batch * inputs * outputs, blocks * batch * outputs * dim)
     return (
@@ -37,7 +39,6 @@ def fits(u: Tensor, W: Tensor) -> bool:
         and outputs <= MOST_OUTPUTS
         and d <= MOST_DIMENSIONS
         and outputs * d <= MOST_UNROLLED
-        and _images(W) > 0
         and largest < 2**31
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from capsbench.errors import RoutingError
 from capsbench.models import build_model, capsule_layer
 from capsbench.models.capsnet import CapsNet
 
@@ -41,3 +42,10 @@ def test_a_few_images_at_a_time_change_nothing(
     assert max(seen) == images_at_a_time
     for a, b in zip(parts, whole, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["capsnet-r3", "em-matrix"])
+def test_no_pass_at_all_is_refused_and_not_taken_for_none_said(variant: str) -> None:
+    model = build_model(variant, 28).eval()
+    with torch.no_grad(), pytest.raises(RoutingError, match="iterations must be a whole number, at least 1, not 0"):
+        model(torch.rand(1, 1, 28, 28), iterations=0)

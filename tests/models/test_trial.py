@@ -66,6 +66,40 @@ class Raising(nn.Module):
     def __init__(self, dim):
         super().__init__()
         self.weight = {}[dim]
+
+def doubles(votes):
+    return Routed(*(value.double() for value in good(votes)[:3]))
+
+def scores_alone(votes):
+    routed = good(votes)
+    return routed._replace(scores=routed.scores.detach())
+
+class Steep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(3))
+
+    def forward(self, votes):
+        return good(votes * (1 + self.gain.square().sum().sqrt()))
+
+class Kept(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+        self.doubled = self.gain * 2
+
+    def forward(self, votes):
+        return good(votes * self.doubled)
+
+class Gate(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.gate = nn.Linear(dim, 1)
+        nn.init.constant_(self.gate.weight, 0.25)
+        nn.init.constant_(self.gate.bias, 3.0)
+
+    def forward(self, votes):
+        return good(votes * self.gate(votes))
 """
 PLAN = """
 budget: reduced
@@ -110,6 +144,10 @@ def model_of(
             "trial_file.py, line 36: it raised RuntimeError: shape '[3, 5]' is invalid for input of size 1.",
         ),
         ("Raising", "{}", "trial_file.py, line 54: it raised KeyError: 16."),
+        ("doubles", "{}", "it must return poses of torch.float32, as its votes are, not torch.float64."),
+        ("scores_alone", "{}", "no gradient comes back through its scores, which the loss is of."),
+        ("Steep", "{}", "the gradient of a parameter of its own is not finite."),
+        ("Kept", "{}", "it raised RuntimeError: Only Tensors created explicitly by the user"),
         ("good", "{sharpnes: 2}", "it takes no option 'sharpnes'; did you mean 'sharpness'?"),
         ("needy", "{}", "it needs the option 'strength'."),
     ],
@@ -127,6 +165,15 @@ def test_a_black_image_is_among_those_that_are_tried(tmp_path: Path) -> None:
     """The two-digit trunk, whose biases begin at zero, has no vector at all for one."""
     with pytest.raises(RoutingError, match="returned poses with values that are not finite, although its votes are"):
         model_of(tmp_path, "nan_on_black", base="two-digit-kmeans", task="two_digit")
+
+
+@pytest.mark.parametrize(("base", "task"), [("capsnet-r3", "mnist"), ("two-digit-kmeans", "two_digit")])
+def test_a_routing_s_own_layers_start_as_it_says(base: str, task: str, tmp_path: Path) -> None:
+    state = model_of(tmp_path, "Gate", base=base, task=task).state_dict()
+    (weight,) = (value for name, value in state.items() if name.endswith("gate.weight"))
+    (bias,) = (value for name, value in state.items() if name.endswith("gate.bias"))
+    assert weight.eq(0.25).all()
+    assert bias.eq(3.0).all()
 
 
 def test_what_a_routing_of_the_package_refuses_names_the_variant_too(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def test_a_sum_of_many_outputs_and_of_wide_inputs(J, D, d) -> None:
 
 
 @pytest.mark.parametrize(
-    ("J", "D", "d", "fit"), [(32, 2, 8, True), (33, 2, 1, False), (5, 2, 52, False), (1, 2, 65, False)]
+    ("J", "D", "d", "fit"),
+    [(32, 2, 8, True), (33, 2, 1, False), (5, 2, 52, False), (1, 2, 65, False), (10, 513, 8, False)],
 )
 def test_what_is_unrolled_has_an_end(J, D, d, fit) -> None:
     assert launch.fits(torch.zeros(1, 1, d), torch.zeros(1, J, d, D)) is fit
