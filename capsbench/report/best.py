@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from capsbench.report.published import TableCell
 from capsbench.report.results import Results
 from capsbench.report.statistics import CONFIDENCE, Estimate, difference, holm
@@ -13,7 +15,8 @@ def certainly_best(results: Results, task: str) -> set[TableCell]:
 
     By Welch's t over seeds, with Holm over all comparisons of the table: certain of these test digits. Whether it holds
     of others too is for the claims to say, whose tests are over seeds and digits (`verdicts/`). Where a variant of the
-    plan has fewer than two values in a column, nothing in it is certain, be its runs yet to come. Left aside are
+    plan has fewer than two values in a column, or not one of each of its seeds, nothing in it is certain: runs are yet
+    to come, or those that are left were the luckier ones. Left aside are
     variants that will have none: all runs failed or not matched, or scored under the condition without that metric, as
     a model without a decoder; and positive controls, which do another task.
     """
@@ -21,6 +24,7 @@ def certainly_best(results: Results, task: str) -> set[TableCell]:
     better = {metric.name: metric for metric in spec.main if metric.better}
     scored = results.frame[results.frame["task"] == task]
     variants = [v for v in results.plan.tasks[task] if not is_control(results, task, v)]
+    planned = Counter(key.variant for key in {run.key for run in results.plan.runs} if key.task == task)
     frame = scored[scored["metric"].isin(list(better)) & scored["variant"].isin(variants)]
     comparisons: list[tuple[TableCell, Estimate | None]] = []
     for (condition, metric), column in frame.groupby(["condition", "metric"], sort=False):
@@ -32,7 +36,10 @@ def certainly_best(results: Results, task: str) -> set[TableCell]:
         without = set() if better[str(metric)].headline else answered - values.keys()
         lost = {v for v in variants if v not in answered and _is_lost(results, task, v, str(condition))}
         others = [v for v in variants if v not in {best} | without | lost]
-        comparisons += [(cell, difference(values[best], values.get(other, []))) for other in others]
+        whole = {v for v, found in values.items() if len(found) == planned[v]}
+        comparisons += [
+            (cell, difference(values[best], values[other]) if {best, other} <= whole else None) for other in others
+        ]
     adjusted = holm([1.0 if estimate is None else estimate.p() for _, estimate in comparisons])
     judged = list(zip(comparisons, adjusted, strict=True))
     doubtful = {cell for (cell, _), p in judged if p >= 1 - CONFIDENCE}

@@ -39,8 +39,9 @@ def budget_words(results: Results, task: str | None = None) -> str:
     """The plan's budget, for one task or all; its numbers are MNIST's, other tasks have steps of their own."""
     meaning = {"short": "100 epochs, the decay scaled to the length", "authors": "300k steps, the published decay"}
     budget = results.plan.budget
-    if budget not in meaning or task not in (None, "mnist"):
-        return budget
+    reduced = [one for cell, found in results.plan.reduced.items() if cell.startswith("mnist/") for one in found]
+    if budget not in meaning or task not in (None, "mnist") or any(one.kind == "training" for one in reduced):
+        return budget  # where MNIST is trained otherwise, its reductions say how
     return f"{budget} ({'' if task else 'MNIST: '}{meaning[budget]})"
 
 

@@ -198,6 +198,10 @@ class Manifest(ResultsFile):
         for part in ("variant", "task", "training"):
             if not isinstance(config.get(part) or {}, dict):
                 raise ValueError(f"`{part}` is not a mapping")
+        for key in ("batch", "rate", "epochs"):
+            value = (config.get("training") or {}).get(key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ValueError(f"`training.{key}` is not a number")
         return config
 
 

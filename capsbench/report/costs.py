@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from capsbench.errors import counted
 from capsbench.report.contract import ResultsFile, UnreadableFileError, read
@@ -25,6 +25,13 @@ class CostRow(ResultsFile):
     flops: dict[str, int]
     images_per_second: dict[str, PositiveFloat]
     peak_memory_mb: float = Field(ge=0)
+
+    @field_validator("flops", "images_per_second")
+    @classmethod
+    def _has_every_phase(cls, found: dict[str, Any]) -> dict[str, Any]:
+        if missing := [phase for phase in PHASES if phase not in found]:
+            raise ValueError(f"`{missing[0]}` is missing")
+        return found
 
 
 class Cost(ResultsFile):

@@ -180,8 +180,13 @@ def _embedded(png: Path) -> str:
 
 def _commits(results: Results) -> list[tuple[str, bool | None]]:
     """The commits that made the runs, and whether files differed from them (None: not said)."""
-    found = {(run.manifest.git.commit, run.manifest.git.dirty) for run in results.runs.values()}
-    return sorted(((commit, dirty) for commit, dirty in found if commit), key=str)
+    found: dict[str, set[bool | None]] = {}
+    for run in results.runs.values():
+        if run.manifest.git.commit:
+            found.setdefault(run.manifest.git.commit, set()).add(run.manifest.git.dirty)
+    return [
+        (commit, True if True in said else None if None in said else False) for commit, said in sorted(found.items())
+    ]
 
 
 def _commands(results: Results) -> list[str]:

@@ -35,7 +35,7 @@ def read_series(results: Results, run: Run, name: str, columns: Mapping[str, typ
     try:
         frame = pd.read_csv(path, usecols=list(columns), dtype=dict.fromkeys(columns, object))
         for column, kind in columns.items():
-            frame[column] = frame[column].astype(str) if kind is str else pd.to_numeric(frame[column])
+            frame[column] = frame[column].fillna("").astype(str) if kind is str else pd.to_numeric(frame[column])
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         _report(results, run, path, f"{path.name} is truncated or has other columns ({_short(error)})")
         return None

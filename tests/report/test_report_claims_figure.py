@@ -192,6 +192,13 @@ def test_nothing_is_bold_while_a_row_of_the_plan_has_no_run(table: Path) -> None
     assert certainly_best(collect(table), "mnist") == set()
 
 
+def test_nothing_is_bold_by_what_is_left_where_runs_failed(table: Path) -> None:
+    """Those that are left were the luckier ones: no claim is decided by them either."""
+    write(table, **APART)
+    toy.fail(table, "mnist", "capsnet-r3-recon", 3)
+    assert certainly_best(collect(table), "mnist") == set()
+
+
 def test_a_model_without_a_decoder_does_not_keep_those_that_draw_from_being_the_best(tmp_path: Path) -> None:
     cells = ["multimnist-cnn", "capsnet-r1-recon", "capsnet-r3-recon"]
     folder = results_of(tmp_path / "drawn", {"multimnist": cells})

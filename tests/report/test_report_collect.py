@@ -269,6 +269,13 @@ def test_a_wrong_plan_is_one_sentence(folder: Path, change: dict[str, object], w
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("config", [{"training": {"rate": "1e-3"}}, {"training": {"batch": [1]}}, {"task": [1]}])
+def test_a_config_that_holds_something_else_is_unreadable_and_ends_no_report(tmp_path: Path, config: dict) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json", config=config)
+    assert kinds(collect(folder)) == {"mnist/cnn/seed-1": "unreadable"}
+
+
 def test_no_plan_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"plan.json is not there"):
         collect(tmp_path)

@@ -40,11 +40,18 @@ def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> No
     assert "What each variant costs" in (folder / "report.html").read_text()
 
 
+def without_a_phase(folder: Path) -> None:
+    rows = json.loads((folder / "cost.json").read_text())["rows"]
+    del rows[0]["flops"]["forward"]
+    toy.change_json(folder / "cost.json", rows=rows)
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda folder: toy.change_json(folder / "cost.json", digest="0" * 64), "for other models, options or source"),
         (lambda folder: toy.truncate(folder / "cost.json"), "truncated or is not JSON"),
+        (without_a_phase, "`forward` is missing"),
         (lambda folder: (folder / "cost.json").unlink(), "is not there"),
         (lambda folder: toy.change_json(folder / "plan.json", cost=None), "the plan asks for no costs"),
     ],

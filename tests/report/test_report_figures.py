@@ -12,6 +12,7 @@ import pytest
 import toy
 
 from capsbench.report import Report
+from capsbench.report.captions import budget_words
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, draw_figure, draw_figures, figures
 from capsbench.report.figures.mosaic import GAP, grid, headline_run, tile
@@ -69,6 +70,15 @@ def test_losses_that_are_weighed_differently_are_not_said_to_be_the_same(tmp_pat
     caption = draw("training_curves", collect(folder)).caption
     assert "The margin loss does not weigh absent classes alike (lambda 0.25 and 0.5): compare the shapes" in caption
     assert "All rows have the same loss." not in caption
+
+
+def test_a_budget_s_length_is_not_said_of_a_plan_that_trains_mnist_otherwise(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "short", tasks={"mnist": ["cnn"]})
+    toy.change_json(folder / "plan.json", budget="short", reductions={}, reduced={})
+    assert budget_words(collect(folder), "mnist") == "short (100 epochs, the decay scaled to the length)"
+    reduced = {"mnist/cnn": [{"kind": "training", "words": "2 epochs"}]}
+    toy.change_json(folder / "plan.json", reduced=reduced, reductions={"mnist": ["2 epochs"]})
+    assert budget_words(collect(folder), "mnist") == "short"
 
 
 def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,40 @@ def test_a_plan_that_is_called_reduced_judges_no_published_number(tmp_path: Path
     assert value.verdict == "not run"
     assert value.why == "reduced protocol: budget reduced, which judges no published number."
     assert one(folder, claim("direction", test="welch")).verdict != "not run"
+
+
+def of_another_evaluation(folder: Path) -> None:
+    """As if the plan had been edited after its runs were scored."""
+    runs = json.loads((folder / "plan.json").read_text())["runs"]
+    toy.change_json(folder / "plan.json", runs=[run | {"evaluation": "0" * 64} for run in runs])
+
+
+def test_what_was_scored_on_fewer_images_than_the_plan_now_says_judges_nothing(full: Path) -> None:
+    value, crossed = claim("value"), claim("direction")
+    assert one(full, value).verdict != "not run"
+    of_another_evaluation(full)
+    judgement = one(full, value)
+    assert (judgement.verdict, judgement.reason) == ("not run", "reduced protocol")
+    assert "mnist/capsnet-r3-recon was scored on 2,000 images, which is not what the plan says now" in judgement.why
+    assert one(full, crossed).verdict != "not run"  # it counts the chance in the images
+
+
+def test_what_was_matched_elsewhere_than_the_plan_now_says_judges_nothing(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "affnist", {"affnist": ["cnn-pool"]})
+    said = claim(
+        "value", cell="affnist/cnn-pool", condition="matched", metric="accuracy", data="affnist-synth", expected=66.0
+    )
+    for level, why in ((95.0, "was matched at 95.00 %"), (99.22, None)):
+        of_another_evaluation(folder)
+        for seed in range(5):
+            path = toy.run_folder(folder, "affnist", "cnn-pool", seed) / "matched" / "metrics.json"
+            metrics = json.loads(path.read_text())["metrics"]
+            toy.change_json(
+                path, metrics=metrics | {"held_out_accuracy": {"value": level, "unit": "%"}}, images=320_000
+            )
+        judgement = one(folder, said)
+        assert (why or "") in judgement.why
+        assert (judgement.verdict == "not run") is (why is not None)
 
 
 @pytest.mark.parametrize("kind", ["training", "digits"])

@@ -14,8 +14,9 @@ import pytest
 import toy
 
 from capsbench.report import Report, build_report
+from capsbench.report.collect import collect
 from capsbench.report.figures import figures
-from capsbench.report.html import SECTIONS
+from capsbench.report.html import SECTIONS, _commits
 
 
 class Page(HTMLParser):
@@ -133,6 +134,14 @@ def test_the_same_results_give_the_same_page_and_tables(tmp_path: Path) -> None:
     build_report(folder)
     assert {path: path.read_bytes() for path in files} == first
     assert len(first) == 4 + 4 * 3 + 9 * 3  # plan, cost, page and claims; tables; figures
+
+
+def test_runs_with_changed_files_are_not_of_another_commit(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    for seed, dirty in ((0, True), (1, False)):
+        path = toy.run_folder(folder, "mnist", "cnn", seed) / "manifest.json"
+        toy.change_json(path, git={"commit": "c" * 40, "dirty": dirty})
+    assert _commits(collect(folder)) == [("c" * 40, True)]
 
 
 def test_torch_and_matplotlib_are_not_imported_before_they_are_needed() -> None:

@@ -158,3 +158,5 @@ def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) ->
     assert judgement.p_holm is not None and judgement.p_holm < 0.001  # noqa: PT018
     assert judgement.trials == (1.0, 4, True)  # any three of the four runs would have told
     assert "(on 4 of 5 planned seeds)" in judgement.why
+    toy.fail(folder, "multimnist", "capsnet-r3-recon", 0)
+    assert ", 1 run failed or not matched." in one(folder, said).why  # of both metrics, and once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, listing
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -19,8 +19,13 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
     """Pictures of each variant with a decoder, from its first seed; right digits left, wrong ones right."""
     found: dict[str, tuple[int, Arrays]] = {}
     shapes = {"images": "n h w", "reconstructions": "n h w", "labels": "n", "predicted": "n"}
+    more: dict[str, None] = {}
     for run in scored(results, task, condition):
-        if run.key.variant not in found and len(found) < VARIANTS:
+        if run.key.variant in found or run.key.variant in more:
+            continue
+        if len(found) == VARIANTS and (run.folder / condition / "reconstructions.npz").exists():
+            more[run.key.variant] = None
+        elif len(found) < VARIANTS:
             arrays = read_arrays(results, run, f"{condition}/reconstructions.npz", shapes)
             if arrays is not None and len(arrays["images"]):
                 found[run.key.variant] = (run.key.seed, arrays)
@@ -48,8 +53,10 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
                 f"{variant}, seed {seed}: right" if chosen is right else "wrong: label→answer", loc="left", fontsize=8.5
             )
     caption = (
-        "Test digits (above) and what the decoder makes of the predicted class's capsule (below), up to "
+        "Test digits (above) and what the decoder makes of the predicted class's vector, a capsule where the model has "
+        "them (below), up to "
         f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
+        f"{f'Not shown, for want of room: {listing(more)}. ' if more else ''}"
         f"{' '.join(conditions_in_words(results, task))}"
     )
     return Drawing(figure, title, caption, (task,))

@@ -256,7 +256,7 @@ def _caveats(results: Results, judgement: Judgement) -> str:
     words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
     if homes := other_homes(results, judgement.claim):
         words += f"; what counts is the verdict on the results of {listing(homes)}"
-    failed = sum(side.failed for side in judgement.sides)
+    failed = sum({(side.task, side.variant): side.failed for side in judgement.sides}.values())  # two metrics, one cell
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 
 

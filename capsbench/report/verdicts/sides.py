@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from capsbench.plan.claims import PARAMETERS, Claim
+from capsbench.plan.tasks import TEST_DIGITS
 from capsbench.report.captions import listing
 from capsbench.report.contract import Reduced
 from capsbench.report.results import Results, Run
@@ -13,6 +14,7 @@ from capsbench.report.statistics import summarise
 
 SUBSTITUTE = "uci-digits"
 REDUCED = "reduced protocol"
+MATCHED_AT = 99.22  # % of untransformed digits, section 5.2
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     if fewer and claim.test != "crossed" and claim.metric != PARAMETERS:
         why = "an interval over seeds alone knows nothing of the chance in so few"
         return NotRun(REDUCED, f"{REDUCED}: {', '.join(fewer)}; {why}")
+    if claim.metric != PARAMETERS and (words := _of_another_evaluation(results, claim, sides)):
+        return NotRun(REDUCED, f"{REDUCED}: {words}, which is not what the plan says now; evaluate again")
     if claim.expected is not None and claim.metric != PARAMETERS:
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
@@ -136,6 +140,25 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {side.planned}{lost})"
         return NotRun("no run has the number yet", words)
     return None
+
+
+def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) -> str:
+    """What stored metrics measured less of than the protocol, where the plan was edited since: it names no reduction.
+
+    Others of another evaluation count as they do in the means: its source may have changed, and what it measures not.
+    """
+    planned = {run.key: run.evaluation for run in results.plan.runs}
+    for side in sides:
+        for run in side.runs:
+            scored = run.metrics[side.condition or ""]
+            if planned.get(run.key) in (None, scored.digest):
+                continue
+            if scored.images < TEST_DIGITS and claim.test != "crossed":
+                return f"{side.task}/{side.variant} was scored on {scored.images:,} images"
+            level = scored.metrics.get("held_out_accuracy")
+            if side.condition == "matched" and level and level.value and abs(level.value - MATCHED_AT) > 1e-6:
+                return f"{side.task}/{side.variant} was matched at {level.value:.2f} %"
+    return ""
 
 
 def _other_data(results: Results, claim: Claim, sides: list[Side]) -> NotRun | None:
