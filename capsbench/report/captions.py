@@ -92,9 +92,7 @@ def seeds_words(results: Results, task: str) -> str:
     some = [n for n in done.values() if n]
     if not some:
         return f"{words} planned; no run is finished."
-    failed = results.count("failed", task)
-    lost = f"; {counted(failed, 'run')} failed" if failed else ""
-    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}{lost}."
+    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
 
 
 def reductions_of(results: Results, task: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""How many digits a class a plan may ask for, by the data set that it is trained on."""
+"""How many digits and pairs a plan may ask for, by the data set that it is trained on, and what the stand-in has."""
 
 from __future__ import annotations
 

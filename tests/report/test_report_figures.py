@@ -86,6 +86,9 @@ def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: 
     toy.change_json(folder / "plan.json", notes={"two_digit": ["Pairs are resized for one row."]})
     for name in ("two_digit_top2", "two_digit_accuracy", "two_digit_curves"):
         assert draw(name, collect(folder)).caption.endswith(" Pairs are resized for one row.")
+    toy.fail(folder, "two_digit", toy.TASKS["two_digit"][0], 0)  # its row is gone from the pictures
+    for name in ("two_digit_top2", "two_digit_curves"):
+        assert "Left out of the means, named on the page: 1 failed." in draw(name, collect(folder)).caption
 
 
 def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, left_out_sentences
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, groups, key_beside, looks_of, seeds_and_mean, tidy
 from capsbench.report.figures.two_digit_accuracy import PLACES, TASK, titled
@@ -64,6 +64,7 @@ def draw(results: Results) -> Drawing:
         "The axes are of log odds, so that rows near 0 and 100 % part, and have other ends in each panel; "
         f"what lies beyond {ENDS[0]} or {ENDS[1]} is at the edge.",
         *conditions_in_words(results, TASK),
+        *left_out_sentences(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
     return Drawing(figure, "Two digits over the last epochs of training on single ones", " ".join(sentences), (TASK,))

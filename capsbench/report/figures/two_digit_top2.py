@@ -8,7 +8,7 @@ import textwrap
 from matplotlib.lines import Line2D
 
 from capsbench.errors import counted
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, left_out_sentences
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.claimed_marks import handles_of, in_words, marks_of
 from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
@@ -77,6 +77,7 @@ def draw(results: Results) -> Drawing:
         *in_words(marks),
         *([f"{counted(len(empty), 'row')} without a run yet."] if empty else []),
         *conditions_in_words(results, TASK),
+        *left_out_sentences(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
     return Drawing(figure, "Two digits: both on top, by a model that saw single ones", " ".join(words_of), (TASK,))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from capsbench.plan.claims import PARAMETERS, Claim
-from capsbench.plan.tasks import TEST_DIGITS
+from capsbench.plan.tasks import MATCHED_AT, TEST_DIGITS
 from capsbench.report.captions import listing
 from capsbench.report.contract import Reduced
 from capsbench.report.results import Results, Run
@@ -14,7 +14,6 @@ from capsbench.report.statistics import summarise
 
 SUBSTITUTE = "uci-digits"
 REDUCED = "reduced protocol"
-MATCHED_AT = 99.22  # % of untransformed digits, section 5.2
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) ->
             if scored.images < TEST_DIGITS and claim.test != "crossed":
                 return f"{side.task}/{side.variant} was scored on {scored.images:,} images"
             level = scored.metrics.get("held_out_accuracy")
-            if side.condition == "matched" and level and level.value and abs(level.value - MATCHED_AT) > 1e-6:
+            if side.condition == "matched" and level and level.value and abs(level.value - 100 * MATCHED_AT) > 1e-6:
                 return f"{side.task}/{side.variant} was matched at {level.value:.2f} %"
     return ""
 
