@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ LOCK = ".lock"  # in a results folder, and in each folder below it that one proc
 READING = ".reading"  # in a results folder, held for the moment in which the Snakefile is read
 CLAIM = ".claim"  # in a run's folder, held by the `capsbench work` that has chosen it; nobody ever waits for one
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
+GLANCE = 0.05  # seconds after which whoever only asked whether a folder is held has let go of it
 _waits: list[str] = []  # what this process waits for at the moment
 
 
@@ -54,30 +56,51 @@ def lock(folder: Path, wait: bool = False, name: str = LOCK) -> int | None:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if wait:
+            _take(handle, fcntl.LOCK_EX)
+        elif not any(_at_once(handle, fcntl.LOCK_EX, after) for after in (0, GLANCE)):
             os.close(handle)
-            raise
-    except ResourceError:  # told to stop waiting
+            return None
+    except (OSError, ResourceError):  # the latter: told to stop waiting
         os.close(handle)
         raise
     return handle
 
 
+def _at_once(handle: int, kind: int, after: float = 0.0) -> bool:
+    """Whether a lock of this kind could be had without waiting for it, `after` so many seconds."""
+    time.sleep(after)
+    try:
+        _take(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _take(handle: int, kind: int) -> None:
+    try:
+        fcntl.flock(handle, kind)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+
+
 def is_held(folder: Path) -> bool:
-    """Whether another process is at work in a folder, or has chosen it. Raises ResourceError as `writable`."""
+    """Whether another process is at work in a folder, or has chosen it. Raises ResourceError as `writable`.
+
+    Those who ask share the lock for the moment, so that none is taken for one at work; `lock` looks twice for them.
+    """
     for name in (LOCK, CLAIM):
-        if not (folder / name).exists():
-            continue
         with writable(folder):
-            handle = lock(folder, name=name)
-        if handle is None:
-            return True
-        os.close(handle)
+            try:
+                handle = os.open(folder / name, os.O_RDONLY)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # nobody was ever at work in it
+            try:
+                if not _at_once(handle, fcntl.LOCK_SH):
+                    return True
+            finally:
+                os.close(handle)
     return False
 
 

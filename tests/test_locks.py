@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from capsbench.locks import lock
+from capsbench.locks import LOCK, is_held, lock
 
 
 def refused(number: int):
@@ -45,3 +46,27 @@ def test_where_no_locks_are_known_the_folder_counts_as_ours(tmp_path: Path, monk
     handle = lock(tmp_path)
     assert handle is not None
     os.close(handle)
+
+
+def test_who_only_asks_is_not_taken_for_one_at_work(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    asks = os.open(tmp_path / LOCK, os.O_RDONLY)
+    fcntl.flock(asks, fcntl.LOCK_SH)  # as `is_held` has it for the moment in which it asks
+    assert not is_held(tmp_path)
+    threading.Timer(0.005, os.close, (asks,)).start()
+    ours = lock(tmp_path)
+    assert ours is not None
+    assert is_held(tmp_path)
+    os.close(ours)
+    assert not is_held(tmp_path)
+
+
+def test_asking_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = opened()
+    assert not is_held(tmp_path / "never made")
+    assert not (tmp_path / "never made").exists()
+    ours = lock(tmp_path)
+    assert ours is not None
+    os.close(ours)
+    assert not is_held(tmp_path)
+    assert opened() == before
