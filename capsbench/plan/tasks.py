@@ -59,7 +59,9 @@ TEST_DIGITS = 10_000
 CLASSES = 10
 
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
-DRAWN_PAIRS = 10_000  # of its test pairs, those whose digits are drawn apart and measured
+TEST_PAIRS = 10_000_000  # its test pairs, section 6
+DRAWN_PAIRS = 10_000  # of them, those whose digits are drawn apart and measured
+DRAWN_METRICS = ("leakage", "*_true", "*_predicted", "baseline_*")  # what is measured of these; `*`: any letters
 LAST_EPOCHS = 5  # of the two-digit transfer, whose mean is reported
 MATCHED_AT = 0.9922  # section 5.2: the CNN's accuracy where both were stopped
 AFFNIST_EPOCHS = 50  # ours; the paper gives no length
@@ -282,7 +284,7 @@ class MultimnistTask(TaskPlan):
     TRAINING = ("train_images", "train_per_class", "train_pairs", "placement")
 
     train_pairs: Pairs = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps
-    test_pairs: Pairs = 10_000_000
+    test_pairs: Pairs = TEST_PAIRS
     placement: Literal["paper", "official"] = "paper"
     segmentation_pairs: PositiveInt = DRAWN_PAIRS
 
@@ -291,12 +293,12 @@ class MultimnistTask(TaskPlan):
         words = super().reductions()
         if self.train_pairs < PAPER_PAIRS:
             words.append(Reduction("training", f"{self.train_pairs:,} of {PAPER_PAIRS:,} training pairs"))
-        if self.test_pairs < 10_000_000:
+        if self.test_pairs < TEST_PAIRS:
             of = () if self.test_pairs < DRAWN_PAIRS else ("error", "half_credit_error")  # the first are drawn apart
-            words.append(Reduction("digits", f"{self.test_pairs:,} of 10,000,000 test pairs", of))
+            words.append(Reduction("digits", f"{self.test_pairs:,} of {TEST_PAIRS:,} test pairs", of))
         if self.segmentation_pairs < DRAWN_PAIRS:
             drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
-            words.append(Reduction("digits", drawn, ("leakage", "*_true", "*_predicted", "baseline_*")))
+            words.append(Reduction("digits", drawn, DRAWN_METRICS))
         return words
 
 

@@ -167,6 +167,11 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
             f"Runs that stand together here were not made alike: {differences} of machine, version or setting, "
             "named on the page."
         )
+    if outdated := results.count("outdated", task):
+        sentences.append(
+            f"In the means, scored with other options or by other source than today's: {counted(outdated, 'result')}, "
+            "named on the page."
+        )
     if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):

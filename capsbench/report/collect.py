@@ -122,7 +122,7 @@ def _read_metrics(results: Results, run: Run, planned: dict[RunKey, PlannedRun])
             run.metrics[condition] = metrics
             wanted = planned[run.key].evaluation
             if wanted and metrics.digest and metrics.digest != wanted:
-                results.problem("mixed", path, run.key, OTHERWISE_SCORED, condition)
+                results.problem("outdated", path, run.key, OTHERWISE_SCORED, condition)
             if metrics.status == "not matched":
                 reason = metrics.reason or "no reason was recorded"
                 results.problem("not matched", path, run.key, reason, condition)

@@ -138,6 +138,7 @@ def _counts(results: Results) -> dict[str, int]:
         "failed": results.failed,
         "not matched": sum(problem.kind == "not matched" for problem in results.problems),
         "mixed": sum(problem.kind == "mixed" for problem in results.problems),
+        "outdated": sum(problem.kind == "outdated" for problem in results.problems),
         "left out": sum(problem.kind not in ("failed", "not matched", *IN_THE_MEANS) for problem in results.problems),
     }
 

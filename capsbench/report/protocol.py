@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from capsbench.plan.tasks import TEST_DIGITS, TEST_PAIRS
 from capsbench.report.captions import SYNTHETIC, listing, range_of, reductions_of
 from capsbench.report.results import Results, Run
 
@@ -116,7 +117,7 @@ def _test_set(results: Results, task: str) -> tuple[str, bool]:
         return "not scored yet", task == "two_digit"
     if task == "two_digit":
         return f"{range_of(images)} pairs, always of two classes", True
-    full = {"mnist": 10_000, "affnist": 320_000, "multimnist": 10_000_000}.get(task)
+    full = {"mnist": TEST_DIGITS, "affnist": 320_000, "multimnist": TEST_PAIRS}.get(task)
     return f"{range_of(images)} images", full is not None and images != [full]
 
 

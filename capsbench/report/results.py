@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from capsbench.report.verdicts import Judged
 
 Kind = Literal[
-    "failed", "not matched", "missing", "unreadable", "duplicated", "foreign", "undefined", "mixed", "not drawn"
+    "failed",
+    "not matched",
+    "missing",
+    "unreadable",
+    "duplicated",
+    "foreign",
+    "undefined",
+    "mixed",
+    "outdated",
+    "not drawn",
 ]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
@@ -27,10 +36,11 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "foreign": "made by another plan, config or data set",
     "undefined": "the metric has no value for this run",
     "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
+    "outdated": "in the means, but scored with other options or by other source than today's",
     "missing": "the plan names it, but it is not there yet",
     "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims and intervals lack it",
 }
-IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "not drawn")  # problems that leave no run out
+IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "outdated", "not drawn")  # problems that leave no run out
 DAMAGED: tuple[Kind, ...] = ("unreadable", "duplicated", "not drawn")  # nobody planned for these: a command ends with 2
 APART = ("routing",)  # conditions that are diagnostics: they have tables of their own
 COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]

@@ -153,11 +153,11 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
 
     said = place.capsbench("report", "tiny.yaml")
     assert said.code == 0
-    assert "mixed" not in said.out
+    assert "outdated" not in said.out
     assert (place.results / "report.html").is_file()
     place.plan(variants="[capsnet-r3-recon]", test_images=7)
     said = place.capsbench("report", "tiny.yaml")
-    assert "seed-0/test: mixed: scored with other options or by other source" in said.out
+    assert "seed-0/test: outdated: scored with other options or by other source" in said.out
     (place.results / "report.html").unlink()
     (place.folder / "tiny.yaml").unlink()
     said = place.capsbench("report", place.results)  # the folder alone is enough

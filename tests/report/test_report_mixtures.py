@@ -16,6 +16,7 @@ from capsbench.cli.app import app
 from capsbench.errors import DataError
 from capsbench.plan import same_bits
 from capsbench.report import build_report
+from capsbench.report.captions import table_caption
 from capsbench.report.collect import collect
 from capsbench.report.results import Problem, Results
 
@@ -178,6 +179,9 @@ def test_metrics_of_another_evaluation_than_the_plan_s_are_named(folder: Path) -
     assert collect(folder).problems == []
     toy.write_json(path, stored | {"digest": "f" * 64})
     problem = only(results := collect(folder))
-    assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("mixed", "cnn", 1, "test")
+    assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("outdated", "cnn", 1, "test")
     assert problem.reason.startswith("scored with other options or by other source")
+    caption = " ".join(table_caption(results, "mnist", with_paper=False))
+    assert "scored with other options or by other source than today's: 1 result, named on the page." in caption
+    assert "not made alike" not in caption  # that is of machines, versions and settings
     assert seeds(results, "cnn") == [0, 1, 2]

@@ -71,6 +71,23 @@ def test_what_was_scored_on_fewer_images_than_the_plan_now_says_judges_nothing(f
     assert one(full, crossed).verdict != "not run"  # it counts the chance in the images
 
 
+def test_what_was_measured_on_fewer_pairs_than_the_plan_now_says_judges_nothing(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "pairs", {"multimnist": ["capsnet-r3-recon"]})
+    of_another_evaluation(folder)
+    said = {"cell": "multimnist/capsnet-r3-recon", "condition": "test", "expected": 5.0}
+
+    def judged_on(pairs: int, metric: str) -> str:
+        for seed in range(5):
+            path = toy.run_folder(folder, "multimnist", "capsnet-r3-recon", seed) / "test" / "metrics.json"
+            metrics = {name: {"value": 5.0 + seed, "unit": "%"} for name in ("error", "iou_true")}
+            toy.change_json(path, metrics=metrics, images=pairs)
+        return one(folder, claim("value", **said, metric=metric)).why
+
+    assert "was scored on 100,000 images, which is not what the plan says now" in judged_on(100_000, "error")
+    assert "what the plan says now" not in judged_on(10_000_000, "error")
+    assert "was drawn on a number of pairs that need not be what the plan says now" in judged_on(10_000_000, "iou_true")
+
+
 def test_what_was_matched_elsewhere_than_the_plan_now_says_judges_nothing(tmp_path: Path) -> None:
     folder = results_of(tmp_path / "affnist", {"affnist": ["cnn-pool"]})
     said = claim(

@@ -170,7 +170,7 @@ def test_rows_of_squeezed_pairs_have_a_panel_of_their_own(many: Path) -> None:
     for run in results.done("two_digit", rows[-1]):
         run.manifest.config["task"] = {"squeezed": True}
     found = groups(results, "two_digit", rows)
-    assert found["tested on squeezed pairs"] == [rows[-1]]
+    assert found["squeezed pairs"] == [rows[-1]]
     assert [rows[-1] in names for names in found.values()].count(True) == 1
 
 

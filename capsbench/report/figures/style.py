@@ -202,16 +202,17 @@ def label(name: str) -> str:
 def groups(results: Results, task: str, variants: Sequence[str]) -> dict[str, list[str]]:
     """A task's rows as the panels that show them apart: no more in one than there are colours.
 
-    One panel without a name where they are few enough; else the CNNs and the capsules, each in as many as they need.
-    Rows that see their two digits squeezed are far from the others: a panel of theirs leaves those their scale.
+    One panel without a name where they are few enough; else the CNNs, the capsules and, on two digits, the rows that
+    see their pairs squeezed, each in as many as they need. The last are far from the others: a panel of theirs leaves
+    those their scale.
     """
     if len(variants) <= len(COLOURS):
         return {"": list(variants)}
     runs = {name: results.done(task, name) for name in variants}
-    kinds: dict[str, list[str]] = {"CNNs": [], "capsules": [], "tested on squeezed pairs": []}
+    kinds: dict[str, list[str]] = {"CNNs": [], "capsules": [], "squeezed pairs": []}
     for name in variants:
         if task == "two_digit" and any(run.sees_squeezed_pairs for run in runs[name]):
-            kinds["tested on squeezed pairs"].append(name)
+            kinds["squeezed pairs"].append(name)
         else:
             kinds["capsules" if any(run.has_capsules for run in runs[name]) else "CNNs"].append(name)
     found: dict[str, list[str]] = {}

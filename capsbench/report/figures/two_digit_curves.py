@@ -23,7 +23,7 @@ WIDE = 6.0  # log odds
 
 
 def draw(results: Results) -> Drawing:
-    """One column a metric, for the source's condition, one line of panels the CNNs and one the capsules."""
+    """One column a metric, for the source's condition, a line of panels for each group of rows."""
     spec = spec_for(TASK, results)
     condition = spec.shown
     metrics = {  # those measured along the training; a point is of one epoch, so without the epochs of their means

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from capsbench.plan.claims import PARAMETERS, Claim
-from capsbench.plan.tasks import MATCHED_AT, TEST_DIGITS
+from capsbench.plan.tasks import DRAWN_METRICS, MATCHED_AT, TEST_DIGITS, TEST_PAIRS
 from capsbench.report.captions import listing
 from capsbench.report.contract import Reduced
 from capsbench.report.results import Results, Run
@@ -124,7 +125,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         why = "an interval over seeds alone knows nothing of the chance in so few"
         return NotRun(REDUCED, f"{REDUCED}: {', '.join(fewer)}; {why}")
     if claim.metric != PARAMETERS and (words := _of_another_evaluation(results, claim, sides)):
-        return NotRun(REDUCED, f"{REDUCED}: {words}, which is not what the plan says now; evaluate again")
+        return NotRun(REDUCED, f"{REDUCED}: {words} the plan says now; evaluate again")
     if claim.expected is not None and claim.metric != PARAMETERS:
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
@@ -144,7 +145,8 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
 def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) -> str:
     """What stored metrics measured less of than the protocol, where the plan was edited since: it names no reduction.
 
-    Others of another evaluation count as they do in the means: its source may have changed, and what it measures not.
+    Digits drawn apart count as that, since metrics do not say of how many pairs. Others of another evaluation count as
+    they do in the means: its source may have changed, and what it measures not.
     """
     planned = {run.key: run.evaluation for run in results.plan.runs}
     for side in sides:
@@ -152,12 +154,24 @@ def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) ->
             scored = run.metrics[side.condition or ""]
             if planned.get(run.key) in (None, scored.digest):
                 continue
-            if scored.images < TEST_DIGITS and claim.test != "crossed":
-                return f"{side.task}/{side.variant} was scored on {scored.images:,} images"
+            if _is_drawn(side) and claim.test != "crossed":
+                return f"{side.task}/{side.variant} was drawn on a number of pairs that need not be what"
+            if scored.images < _full(side) and claim.test != "crossed":
+                return f"{side.task}/{side.variant} was scored on {scored.images:,} images, which is not what"
             level = scored.metrics.get("held_out_accuracy")
             if side.condition == "matched" and level and level.value and abs(level.value - 100 * MATCHED_AT) > 1e-6:
-                return f"{side.task}/{side.variant} was matched at {level.value:.2f} %"
+                return f"{side.task}/{side.variant} was matched at {level.value:.2f} %, which is not what"
     return ""
+
+
+def _is_drawn(side: Side) -> bool:
+    """Whether a metric is of digits drawn apart, which is done for some of the pairs that are scored."""
+    return side.task == "multimnist" and any(fnmatchcase(side.metric, of) for of in DRAWN_METRICS)
+
+
+def _full(side: Side) -> int:
+    """How many images or pairs the protocol scores, at the least, for a metric."""
+    return TEST_PAIRS if side.task == "multimnist" else TEST_DIGITS
 
 
 def _other_data(results: Results, claim: Claim, sides: list[Side]) -> NotRun | None:
