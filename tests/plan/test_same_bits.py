@@ -28,6 +28,7 @@ from capsbench.provenance import digest_of
 from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PUBLISHED = ("paper", "two-digit-squeezed")  # of the folders in results/, those whose plans are in config/
 CONFIG = {
     "variant": {"model": "cnn", "channels": [256]}, "task": {"image": [28, 28], "last_epochs": 5}, "dataset": "mnist",
     "training": {"batch": 128, "rate": 0.001}, "steps": 100,
@@ -268,17 +269,35 @@ def test_the_stored_file_says_where_each_equality_was_shown() -> None:
 
 @pytest.mark.slow
 def test_the_stored_change_gives_the_same_bits_here(tmp_path: Path) -> None:
-    """Of one row and a few steps: the two commits of the last change that is written down."""
-    last = read_json(shown.same_bits_file())["changes"][-1]
+    """Of one row and a few steps: the two commits of the last change that is written down of the row."""
+    row, changes = "two-digit-average-linear", read_json(shown.same_bits_file())["changes"]
+    last, stored = [(one, run) for one in changes for run in one["runs"] if run["variant"] == row][-1]
     for name in ("before", "after"):
         if subprocess.run(["git", "cat-file", "-e", last[name]], cwd=REPOSITORY, capture_output=True).returncode:
             pytest.skip(f"this clone does not have the commit {last[name][:7]}")
     to, environment = tmp_path / "same-bits.json", {**os.environ, "CAPSBENCH_DATA": mnist_folder()}
-    words = ["--after", last["after"], "--variant", "two-digit-average-linear", "--steps", "3", "--to", str(to)]
+    words = ["--after", last["after"], "--variant", row, "--steps", "3", "--to", str(to)]
     command = [sys.executable, "benchmarks/same_bits.py", last["before"], *words]
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
     (entry,) = read_json(to)["changes"]
     (run,) = entry["runs"]
-    (stored,) = (run for run in last["runs"] if run["variant"] == "two-digit-average-linear")
     assert run["what_trains"] == stored["what_trains"]
     assert (entry["before"], entry["after"]) == (last["before"], last["after"])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_runs_are_those_of_today_s_source(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else `capsbench run` would train them again: benchmarks/same_bits.py shows whether a change left their bits."""
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(REPOSITORY / "results"))
+    house = House.load(REPOSITORY / "config" / f"{name}.yaml")
+    asked = ["git", "ls-files", f"results/{name}/runs/*/manifest.json"]
+    listed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.split()
+    if not listed:
+        pytest.skip("not a clone: nothing says which runs are published")
+    data = read_json(house.folder / "plan.json")["dataset"]["digest"]
+    runs = {house.run_folder(cell, seed): (cell, seed) for cell in house.cells for seed in cell.seeds}
+    for path in listed:
+        cell, seed = runs[(REPOSITORY / path).parent]
+        manifest = state.finished(house, cell, seed, data)
+        assert manifest is not None, path
+        assert state.is_over(house, cell, seed, manifest), path
