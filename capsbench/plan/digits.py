@@ -12,7 +12,8 @@ from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, TaskPlan
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
 # what scikit-learn's digits have at the most, and what tasks take of them where a plan asks for more
 STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
-STAND_IN_PAIRS = {"train_pairs": 1_297 * (1_297 - 133), "test_pairs": 500 * (500 - 50)}  # less the largest class
+STAND_IN_PAIRS = {"test_pairs": 500 * (500 - 50)}  # each test digit with all but the largest class
+LARGEST_CLASS = 133  # of the 1,297: whichever of them are left, no digit has more of its own class
 
 
 def of_stand_in(task: TaskPlan) -> TaskPlan:
@@ -24,9 +25,12 @@ def of_stand_in(task: TaskPlan) -> TaskPlan:
 
 
 def beside_held_out(task: TaskPlan, held_out: int) -> TaskPlan:
-    """A task on scikit-learn's digits that trains on no more than are left when so many are held out."""
+    """A task on scikit-learn's digits that trains on no more digits and pairs than are left when these are held out."""
     left = STAND_IN_IMAGES["train_images"] - held_out
-    return task if (task.train_images or 0) <= left else task.model_copy(update={"train_images": left})
+    digits = min(task.train_images or left, left)
+    most = {"train_images": left, "train_pairs": digits * max(digits - LARGEST_CLASS, 1)}
+    said = {key: getattr(task, key, None) for key in most}
+    return task.model_copy(update={key: min(value, most[key]) for key, value in said.items() if value})
 
 
 def digits_there(task: TaskPlan, dataset: str) -> int:

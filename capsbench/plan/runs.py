@@ -170,10 +170,14 @@ class House:
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
         cell = self._with_own_period(cell)
-        if row.few:  # an epoch of few digits is short: what is compared is the digits, not the steps
-            steps = cell.steps(self.epoch_images(task))
-            cell = replace(cell, training=cell.training.model_copy(update={"epochs": None, "steps": steps}))
+        if row.few or self.dataset == "uci-digits":
+            cell = self._in_steps(cell, task)
         return self._with_choice(cell) if row.tuned else cell
+
+    def _in_steps(self, cell: Cell, task: TaskPlan) -> Cell:
+        """A cell whose training says its steps, which few digits do not shorten: an epoch of theirs is shorter."""
+        steps = cell.steps(self.epoch_images(task))
+        return replace(cell, training=cell.training.model_copy(update={"epochs": None, "steps": steps}))
 
     def _with_own_period(self, cell: Cell) -> Cell:
         """`scaled` is MNIST's period, to the trainer; a task with another one has it scaled here, as a number."""
@@ -234,7 +238,8 @@ class House:
             )
             for point in GRID
         ]
-        return [self._with_own_period(trial) for trial in trials]
+        trials = [self._with_own_period(trial) for trial in trials]
+        return [self._in_steps(trial, trial.options) for trial in trials] if self.dataset == "uci-digits" else trials
 
     def cell(self, task: str, variant: str) -> Cell:
         """The cell of that task and variant (or its folder name). Raises PlanError with the nearest name."""

@@ -77,7 +77,7 @@ training: {steps: 2}
 tuning: {steps: 2, held_out: 10_000}
 tasks:
   affnist: {variants: [capsnet-r3], train_images: 10_000, held_out: 500}
-  multimnist: {variants: [capsnet-r3-recon]}
+  multimnist: {variants: [capsnet-r3-recon], tuned: true}
   two_digit: {variants: [two-digit-kmeans], train_images: 10_000, tuned: true}
 """)
     house = House.load(path, "uci-digits").promised
@@ -88,7 +88,10 @@ tasks:
     trials = [trial for cell in house.cells if cell.waits for trial in house.trials(cell)]
     assert trials
     for cell in (*house.cells, *trials):
-        assert len(training_digits(cell, train, seed=0).labels) > 1_000, cell.label
+        digits = training_digits(cell, train, seed=0)
+        assert len(digits.labels) > 1_000, cell.label
+        if cell.task == "multimnist":
+            Partners(digits.labels, seed=0, size=cell.options.train_pairs)
     options = house.cell("multimnist", "capsnet-r3-recon").options
     Partners(train.labels, seed=0, size=options.train_pairs)
     Partners(test.labels, seed=0, size=options.test_pairs)
@@ -108,3 +111,17 @@ def test_the_stand_in_trains_as_many_steps(tmp_path: Path, task: str) -> None:
         steps.append(cell.steps(house.epoch_images(cell.options)))
     digits = 12_800 if "mnist:" in task else 50_000
     assert steps == [math.ceil(2 * digits / 128)] * 2
+
+
+def test_the_stand_in_says_its_training_in_steps_and_not_in_epochs_of_digits_that_it_has_not(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    text = "budget: reduced\nseeds: [0]\ndataset: mnist\ntraining: {epochs: 2}\n"
+    text += "tasks:\n  mnist: {variants: [cnn], train_images: IMAGES}\n"
+    digests = set()
+    for images, steps in ((12_800, 200), (25_600, 400)):
+        path.write_text(text.replace("IMAGES", str(images)))
+        house = House.load(path, "uci-digits")
+        (cell,) = house.cells
+        assert f"{steps} steps in the place of 300,000 steps" in house.reductions(cell)
+        digests.add(cell.config_digest(0))
+    assert len(digests) == 2  # the plan's digits decide how long is trained, though they are not there
