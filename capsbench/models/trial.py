@@ -68,8 +68,8 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
 
 
 def _gradients(total: torch.Tensor, layer: CapsuleLayer) -> list[torch.Tensor | None]:
-    """Of W, then of the routing's own parameters; None for what `total` does not depend on."""
-    inputs = [layer.weight, *layer.routing.parameters()]
+    """Of W, then of the routing's own parameters that learn; None for what `total` does not depend on."""
+    inputs = [layer.weight, *(own for own in layer.routing.parameters() if own.requires_grad)]
     if not total.requires_grad:
         return [None] * len(inputs)
     return list(torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True))

@@ -91,6 +91,14 @@ class Kept(nn.Module):
     def forward(self, votes):
         return good(votes * self.doubled)
 
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((), 2.0), requires_grad=False)
+
+    def forward(self, votes):
+        return good(votes * self.gain)
+
 class Gate(nn.Module):
     def __init__(self, dim):
         super().__init__()
@@ -179,6 +187,10 @@ def test_a_routing_s_own_layers_start_as_it_says(base: str, task: str, tmp_path:
 def test_what_a_routing_of_the_package_refuses_names_the_variant_too(tmp_path: Path) -> None:
     with pytest.raises(RoutingError, match=r"^variant mine: routing 'optimised': prior must be a tensor"):
         model_of(tmp_path, "optimised", "{prior: word}", of="")
+
+
+def test_a_parameter_that_does_not_learn_is_no_fault(tmp_path: Path) -> None:
+    assert model_of(tmp_path, "Frozen").digit_caps.routing.routing.gain == 2
 
 
 @pytest.mark.parametrize("name", ["good", "Module"])
