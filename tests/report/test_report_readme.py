@@ -129,7 +129,7 @@ def test_readme_counts_the_runs_there_are(results) -> None:
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
     of_two_digits = sum(run.key.task == "two_digit" for run in results.runs.values())
     assert numbers(r"two digits, (\d+) of its (\d+) runs") == (of_two_digits, runs("paper", "two_digit"))
-    assert numbers(r"\(its (\d+) runs two days\)") == (runs("paper", "two_digit"),)
+    assert numbers(r"for all (\d+) runs of it 42 hours") == (runs("paper", "two_digit"),)
 
 
 def test_the_list_of_plans_has_all_there_are_with_their_runs() -> None:
@@ -188,3 +188,33 @@ def test_the_page_on_reproduction_has_the_means_of_final_weights_and_side_by_sid
     page = (REPOSITORY / "docs" / "reproduction.md").read_text().split("### CapsNet, and what squeezing costs")[0]
     told = re.findall(r"^\| ([^|]+)" + r" \| ([\d.]+ \([\d.]+ to [\d.]+\))" * 3 + r" \|$", page, re.MULTILINE)
     assert {name: words for name, *words in told} == rows
+
+
+def test_what_squeezing_costs_follows_from_the_runs_of_the_control_and_of_capsnet(results) -> None:
+    """Its table: means of whole pairs, and of squeezed ones with the seeds in their order; README has these too."""
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text().split("### CapsNet, and what squeezing costs")[1]
+    told = re.findall(r"^\| ([^|]+?) \|" + r" ([\d.]*) ?\| ([\d.]+) \(([\d., ]+)\) \|" * 2 + "$", page, re.MULTILINE)
+    squeezed, rounded = collect(REPOSITORY / "results" / "two-digit-squeezed"), []
+    titles = {results.plan.title(variant): variant for variant in results.plan.tasks["two_digit"]}
+    assert len(told) == 3
+
+    def top2(of: Results, variant: str, condition: str) -> list[float]:
+        runs = sorted(of.done("two_digit", variant), key=lambda run: run.key.seed)
+        return [run.metrics[condition].metrics["top2_accuracy"].value or 0.0 for run in runs]
+
+    for name, *words in told:
+        always = name.startswith("CapsNet")  # it sees no others
+        for condition, (whole, mean, each) in (("56x28", words[:3]), ("28x56", words[3:])):
+            values = top2(results if always else squeezed, titles[name], condition)
+            assert [float(word) for word in each.split(", ")] == pytest.approx(values, abs=0.00501), (name, condition)
+            assert float(mean) == pytest.approx(sum(values) / len(values), abs=0.0501), (name, condition)
+            if always:
+                assert whole == ""
+                continue
+            values = top2(results, titles[name], condition)
+            assert float(whole) == pytest.approx(sum(values) / len(values), abs=0.0501), (name, condition)
+            rounded.append(round(float(mean)))
+    pattern = (
+        r"Su's CNN from [\d.]+ to (\d+) %, k-means capsules from [\d.]+ to (\d+)\. .*? where they keep (\d+) and (\d+)"
+    )
+    assert numbers(pattern) == (rounded[0], rounded[2], rounded[1], rounded[3])
