@@ -136,7 +136,7 @@ def _say_what_changed(
 
 _NO_REASON = (
     "Nothing that is recorded differs (config, source, data, evaluation, device, threads, precision, versions): "
-    "please report it."
+    "please report it, unless a stored file was changed or damaged."
 )
 
 

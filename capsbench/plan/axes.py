@@ -112,7 +112,7 @@ def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
             "bf16 makes; rename the variant."
         )
     said: dict[str, list[Any]] = {
-        "reference": [task.reference] if task.reference else [],
+        "reference": [task.reference] if task.reference is not None else [],
         "references": [name for pair in task.references.items() for name in pair],
         "ladder": task.ladder,
     }

@@ -167,6 +167,11 @@ class House:
                     "be the same runs; say another precision, or leave bf16 out."
                 )
             training = training.model_copy(update={"precision": "bf16"})
+        if training.floor > training.rate:
+            raise PlanError(
+                f"{self.path}: {task_name}/{variant} has the rate {training.rate:g} and the floor {training.floor:g}, "
+                "at which it would train from the first step; say a floor that is not above the rate."
+            )
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
         cell = self._with_own_period(cell)

@@ -32,6 +32,11 @@ MISTAKES = [
         ("test_images: 100", "train_images: 50\n    axes: {per_class: [2, 5]}"),
         "tasks.mnist.axes.per_class names 5, which is all that its variants train on; leave it out",
     ),
+    (("test_images: 100", "reference: ''"), "tasks.mnist.reference"),
+    (
+        ("batch: 64", "floor: 1"),
+        "mnist/cnn has the rate 0.001 and the floor 1, at which it would train from the first step; say",
+    ),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
     (("test_images: 100", "bf16: [cnn, 3]"), "tasks.mnist.bf16: ['cnn', 3] is neither true nor a list of variants."),
