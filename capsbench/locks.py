@@ -69,7 +69,8 @@ def lock(folder: Path, wait: bool = False, name: str = LOCK) -> int | None:
 
 def _at_once(handle: int, kind: int, after: float = 0.0) -> bool:
     """Whether a lock of this kind could be had without waiting for it, `after` so many seconds."""
-    time.sleep(after)
+    if after:
+        time.sleep(after)
     try:
         _take(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
