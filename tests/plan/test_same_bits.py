@@ -290,14 +290,11 @@ def test_published_runs_are_those_of_today_s_source(name: str, monkeypatch: pyte
     """Else `capsbench run` would train them again: benchmarks/same_bits.py shows whether a change left their bits."""
     monkeypatch.setenv("CAPSBENCH_RESULTS", str(REPOSITORY / "results"))
     house = House.load(REPOSITORY / "config" / f"{name}.yaml")
-    asked = ["git", "ls-files", f"results/{name}/runs/*/manifest.json"]
-    listed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.split()
-    if not listed:
-        pytest.skip("not a clone: nothing says which runs are published")
     data = read_json(house.folder / "plan.json")["dataset"]["digest"]
     runs = {house.run_folder(cell, seed): (cell, seed) for cell in house.cells for seed in cell.seeds}
-    for path in listed:
-        cell, seed = runs[(REPOSITORY / path).parent]
-        manifest = state.finished(house, cell, seed, data)
-        assert manifest is not None, path
-        assert state.is_over(house, cell, seed, manifest), path
+    there = [folder for folder in runs if (folder / "manifest.json").exists()]
+    assert there
+    for folder in there:
+        manifest = state.finished(house, *runs[folder], data)
+        assert manifest is not None, folder
+        assert state.is_over(house, *runs[folder], manifest), folder

@@ -125,7 +125,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         why = "an interval over seeds alone knows nothing of the chance in so few"
         return NotRun(REDUCED, f"{REDUCED}: {', '.join(fewer)}; {why}")
     if claim.metric != PARAMETERS and (words := _of_another_evaluation(results, claim, sides)):
-        return NotRun(REDUCED, f"{REDUCED}: {words} the plan says now; evaluate again")
+        return NotRun(REDUCED, f"{REDUCED}: {words}; evaluate again")
     if claim.expected is not None and claim.metric != PARAMETERS:
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
@@ -148,6 +148,7 @@ def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) ->
     Digits drawn apart count as that, since metrics do not say of how many pairs. Others of another evaluation count as
     they do in the means: its source may have changed, and what it measures not.
     """
+    now = "what the plan says now"
     planned = {run.key: run.evaluation for run in results.plan.runs}
     for side in sides:
         for run in side.runs:
@@ -155,12 +156,12 @@ def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) ->
             if planned.get(run.key) in (None, scored.digest):
                 continue
             if _is_drawn(side) and claim.test != "crossed":
-                return f"{side.task}/{side.variant} was drawn on a number of pairs that need not be what"
+                return f"{side.task}/{side.variant} was drawn on a number of pairs that need not be {now}"
             if scored.images < _full(side) and claim.test != "crossed":
-                return f"{side.task}/{side.variant} was scored on {scored.images:,} images, which is not what"
+                return f"{side.task}/{side.variant} was scored on {scored.images:,} images, which is not {now}"
             level = scored.metrics.get("held_out_accuracy")
             if side.condition == "matched" and level and level.value and abs(level.value - 100 * MATCHED_AT) > 1e-6:
-                return f"{side.task}/{side.variant} was matched at {level.value:.2f} %, which is not what"
+                return f"{side.task}/{side.variant} was matched at {level.value:.2f} %, which is not {now}"
     return ""
 
 
