@@ -1,4 +1,4 @@
-"""`capsbench bring`: what an archive of `capsbench pack --results` holds, into the results that lie here."""
+"""`capsbench bring`: runs that are done on another machine, or for another plan, into a plan's results here."""
 
 from __future__ import annotations
 
@@ -27,26 +27,31 @@ from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
 HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
+OF_ANOTHER = "of another"
 
 
-def bring(console: Console, archives: list[Path], plan: Path | None) -> None:
-    """Take the runs of archives that are done by the plans here; a run that is done here already stays as it is.
+def bring(console: Console, places: list[Path], plan: Path | None) -> None:
+    """Take the runs of archives or folders that are done by the plan here; one that is done here stays as it is.
 
     A run counts by the rule of every other command: digests of config, training source and data, metrics of this
-    evaluation. It arrives with its manifest last, so that one that was stopped half-way is not done and is taken next
-    time. A tuned row's choice comes along where none is here.
+    evaluation. So a run that one plan has trained is another plan's too, where both have the row alike: with the other
+    plan named, such runs are taken, and the rest are not missed. A run arrives with its manifest last, so that one that
+    was stopped half-way is not done and is taken next time. A tuned row's choice comes along where none is here.
 
     Args:
-        plan: where the archives' plan lies here; as there, from this folder or else from the clone, when not said.
+        places: archives of `capsbench pack --results`, or folders of results.
+        plan: whose runs they are to be; when not said the plan that they were made by, which lies where it lay there,
+            from this folder or else from the clone.
 
     Raises:
-        CapsbenchError: runs were left out, each printed with its reason. DataError: an archive is damaged or none of
+        CapsbenchError: runs were left out, each printed with its reason. DataError: a place is damaged or none of
             ours. PlanError: its plan is not here. ResourceError: a Snakemake is at work on these results.
     """
     left_out = 0
-    for archive in archives:
+    for place in places:
         with tempfile.TemporaryDirectory(prefix="capsbench-") as name:
-            left_out += _bring(console, archive, _unpacked(archive, Path(name)), plan)
+            results = _folder(place, Path(name)) if place.is_dir() else _unpacked(place, Path(name))
+            left_out += _bring(console, place, results, plan)
     if left_out:
         raise CapsbenchError(f"{counted(left_out, 'run')} left out, for the reasons above.")
 
@@ -55,21 +60,26 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
     """Take what one archive, unpacked to `results`, holds; how many of its runs were left out."""
     path = plan or _plan_here(archive, read_record(results / "plan.json").get("file"))
     house, source = open_results(path)
-    if results.name != house.name:
-        raise DataError(f"{archive} holds results of {results.name}, and those of {path} are called {house.name}.")
+    if results.resolve() == house.folder.resolve():
+        raise DataError(
+            f"{archive} is where the runs of {path} lie; name another plan, whose they shall be, with --plan."
+        )
     data = dataset_record(source)["digest"]
+    is_other = results.name != house.name
+    results = results.rename(results.parent / house.name)
     with _nobody_else(house):
         _bring_choices(house, replace(house, root=results.parent), data)
         house, _ = open_results(path)  # with the rates that were brought
         there = replace(house, root=results.parent)
-        done: dict[Path, str] = {path.parent: OF_NO_ROW for path in sorted(results.glob("runs/*/*/*/manifest.json"))}
+        there_are = [path.parent for path in sorted(results.glob("runs/*/*/*/manifest.json"))]
+        done: dict[Path, str] = {} if is_other else dict.fromkeys(there_are, OF_NO_ROW)
         for cell in house.cells:
             for seed in cell.seeds:
-                if there.run_folder(cell, seed) in done:
+                if there.run_folder(cell, seed) in there_are:
                     done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
         write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
     _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
-    return sum(what not in (BROUGHT, KEPT) for what in done.values())
+    return sum(what not in (BROUGHT, KEPT) and not (is_other and what.startswith(OF_ANOTHER)) for what in done.values())
 
 
 def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
@@ -81,7 +91,7 @@ def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
         if what != KEPT:
             console.print("\n".join(f"  {run}" for run in runs), markup=False, highlight=False)
     if not done:
-        console.print(f"{archive}: no run is in it", markup=False)
+        console.print(f"{archive}: no run of this plan is in it", markup=False)
 
 
 def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: int, data: str) -> str:
@@ -97,10 +107,10 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     manifest = finished(there, cell, seed, data)
     if manifest is None:
         changed = what_changed(there, cell, seed, data)
-        return f"of another {changed} than here" if changed else "its manifest is broken, or its row waits for tuning"
+        return f"{OF_ANOTHER} {changed} than here" if changed else "its manifest is broken, or its row waits for tuning"
     if not is_over(there, cell, seed, manifest):
         return NOT_EVALUATED
-    if is_held(ours):
+    if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):
         if is_done_here():  # by a process that came to its end meanwhile
@@ -108,7 +118,7 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         (ours / "manifest.json").unlink(missing_ok=True)  # from here on it is not done, until the last file is there
         for old in [path for path in ours.iterdir() if not path.name.startswith(".")]:
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-        files = [path for path in sorted(theirs.rglob("*")) if path.is_file()]
+        files = [path for path in sorted(theirs.rglob("[!.]*")) if path.is_file()]  # not the lock of a folder's run
         for file in sorted(files, key=lambda path: path == theirs / "manifest.json"):
             _copy(file, ours / file.relative_to(theirs))
     return BROUGHT
@@ -155,6 +165,13 @@ def _plan_here(archive: Path, said: object) -> Path:
     raise DataError(f"{archive} is of the plan {said}, which is not here; name it with --plan.")
 
 
+def _folder(results: Path, to: Path) -> Path:
+    """A link to a folder of results in a folder of its own, where it can be called as another plan's."""
+    link = to / _name(results)
+    link.symlink_to(results.resolve())
+    return link
+
+
 def _unpacked(archive: Path, to: Path) -> Path:
     """Unpack the files of an archive below its one folder; that folder, called as the plan's results are."""
     try:
@@ -172,9 +189,13 @@ def _unpacked(archive: Path, to: Path) -> Path:
         raise DataError(f"{archive} is no whole archive ({error}); copy it again.") from None
     except OSError as error:
         raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
-    name = read_record(to / "unpacked" / "plan.json").get("name")
+    return (to / "unpacked").rename(to / _name(to / "unpacked", archive))
+
+
+def _name(results: Path, archive: Path | None = None) -> str:
+    """What plan.json calls the results. Raises DataError: there is none, so that these are no results of ours."""
+    name = read_record(results / "plan.json").get("name")
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
-        raise DataError(
-            f"{archive} is no archive of `capsbench pack --results`: it has no plan.json that names a plan."
-        )
-    return (to / "unpacked").rename(to / name)
+        is_none = f"{archive} is no archive of `capsbench pack --results`" if archive else f"{results} holds no results"
+        raise DataError(f"{is_none}: it has no plan.json that names a plan.")
+    return name

@@ -87,12 +87,12 @@ def pack(
 
 @app.command()
 def bring(
-    archives: Annotated[list[Path], typer.Argument(help="Archives of `capsbench pack --results`.")],
+    places: Annotated[list[Path], typer.Argument(help="Archives of `capsbench pack --results`, or results folders.")],
     plan: Annotated[
-        Path | None, typer.Option(help="Their plan; where it lay there, from here or from the clone, when not given.")
+        Path | None, typer.Option(help="Whose runs they are to be; when not given the plan that they were made by.")
     ] = None,
 ) -> None:
-    """Take the runs that a GPU machine's archives bring back: those that are done there and not here, whole."""
+    """Take runs that are done on another machine, or for another plan with the same row, and are not done here."""
     from capsbench.cli.bring import bring as bring_runs
 
-    bring_runs(console, archives, plan)
+    bring_runs(console, places, plan)

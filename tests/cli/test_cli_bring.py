@@ -23,7 +23,7 @@ from capsbench.files import read_json, write_json, write_text
 from capsbench.locks import lock, sole
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House
-from capsbench.plan.done import tuning_digest
+from capsbench.plan.done import run_digests, tuning_digest
 from capsbench.plan.tuning import GRID
 
 Place = tuple[House, DataSource]
@@ -35,6 +35,15 @@ training: {steps: 4}
 tuning: {steps: 2, seeds: [9]}
 tasks:
   mnist: {variants: [cnn], tuned: true}
+"""
+OTHER = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: 0.0625
+training: {steps: 4, batch: 16, precision: float32}
+tasks:
+  mnist: {variants: [cnn, capsnet-r3-recon]}
 """
 CNN = "runs/mnist/cnn/seed-{}"
 
@@ -199,6 +208,43 @@ def test_a_run_that_was_stopped_half_way_is_not_done_and_is_taken_again(
     assert "2 runs: brought" in brought()
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_one_plan_has_trained_another_that_has_the_row_alike_need_not_train(
+    there: House, tmp_path: Path, packed: bool
+) -> None:
+    other = tmp_path / "other.yaml"  # which has not the CNN's seed 1
+    other.write_text(OTHER)
+    house, source = open_house(other)
+    finished(there, source, there.cells[1], 0, 60, 5)
+    manifest = there.folder / "runs/mnist/capsnet-r3-recon/seed-0/manifest.json"
+    digests = run_digests(house, house.cells[1], 0, dataset_record(source)["digest"])
+    write_json(manifest, {**read_json(manifest), "digest": "x", "digests": {**digests, "config": "of another rate"}})
+    place = there.folder
+    console = Console(record=True, width=300)
+    if packed:
+        place = tmp_path / "theirs.tar.gz"
+        pack_results(console, there.folder, place)
+    before = {path: path.read_bytes() for path in there.folder.rglob("*") if path.is_file()}
+    bring(console, [place], other)
+    said = console.export_text()
+    assert "1 run: brought\n  mnist/cnn/seed-0\n" in said
+    assert "1 run: of another config than here\n  mnist/capsnet-r3-recon/seed-0\n" in said
+    assert [path.parent.name for path in house.folder.rglob("manifest.json")] == ["seed-0"]
+    for file in (there.folder / CNN.format(0)).rglob("*.*"):
+        assert file.name.startswith(".") or (house.folder / file.relative_to(there.folder)).is_file()
+    assert read_json(house.folder / "plan.json")["name"] == "other-digits"
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_run_that_a_process_is_at_work_on_elsewhere_is_left(there: House, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(OTHER)
+    console = Console(record=True, width=300)
+    with sole(there.folder / CNN.format(0), print), pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [there.folder], other)
+    assert "1 run: a process is at work on it\n  mnist/cnn/seed-0\n" in console.export_text()
+
+
 def test_nothing_is_brought_beside_a_snakemake(here: Place, brought: Callable[[], str]) -> None:
     handle = lock(here[0].folder)
     assert handle is not None
@@ -219,6 +265,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
                 out.addfile(member, io.BytesIO(content))
         return tmp_path / name
 
+    write_json(here[0].folder / "plan.json", described(here[0], dataset_record(here[1])))
     (tmp_path / "torn.tar.gz").write_bytes(whole.read_bytes()[:-200])
     (tmp_path / "words.tar.gz").write_text("words")
     plan = (there.folder / "plan.json").read_bytes()
@@ -227,19 +274,17 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
         tmp_path / "torn.tar.gz": "is no whole archive",
         tmp_path / "words.tar.gz": "is no whole archive",
         tmp_path / "missing.tar.gz": "cannot be read or unpacked: No such file or directory",
-        tmp_path: "cannot be read or unpacked: Is a directory",
+        tmp_path: "holds no results: it has no plan.json that names a plan",
+        here[0].folder: r"is where the runs of .*a\.yaml lie; name another plan, whose they shall be, with --plan",
         archive("out.tar.gz", {"../plan.json": plan}): "would lie outside of the results",
         archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
         archive("up.tar.gz", {"a/plan.json": b'{"name": ".."}'}): "has no plan.json that names a plan",
         archive("gone.tar.gz", {"a/plan.json": gone}): r"is of the plan nowhere.yaml, which is not here; name it with",
-        archive(
-            "other.tar.gz", {"b/plan.json": plan.replace(b'"a-digits"', b'"other"')}
-        ): "holds results of other, and",
     }.items():
         with pytest.raises(DataError, match=expected):
             bring(console, [file], None)
     assert not list(here[0].folder.rglob("manifest.json"))
     bring(console, [tmp_path / "gone.tar.gz"], here[0].path)
-    assert "gone.tar.gz: no run is in it" in console.export_text()
+    assert "gone.tar.gz: no run of this plan is in it" in console.export_text()
     with pytest.raises(ResourceError), sole(here[0].folder, print):
         bring(console, [whole], here[0].path)
