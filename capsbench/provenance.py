@@ -25,6 +25,7 @@ from capsbench.errors import ResourceError
 PACKAGE = Path(__file__).resolve().parent
 RECORDED = (
     "torch",
+    "triton",
     "torchvision",
     "numpy",
     "scipy",
@@ -126,7 +127,8 @@ def import_source(roots: Iterable[str]) -> None:
         raise ResourceError(f"{changed[0]} was changed after this command began; say it again.")
 
 
-# What these do to a run is in its config; they can grow without a run being trained again.
+# What these do to a run is in its config; they can grow without a run being trained again. How many steps its
+# epochs are, and PUBLISHED_STEPS, by which its rate falls, are not in it: tests/plan/test_plans.py holds both.
 NOT_SOURCE = ("capsbench.plan", "capsbench.provenance", "capsbench.files", "capsbench.errors")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from capsbench.errors import CapsbenchError, PlanError, nearest
+from capsbench.errors import PlanError, nearest
 from capsbench.plan import Cell, House
 
 
@@ -28,8 +28,8 @@ def chosen(
     cells = [cell for cell in house.cells if is_named(cell, tasks, variants)]
     there = sorted({one for cell in cells for one in cell.seeds})
     if unknown := [seed for seed in seeds or [] if seed not in there]:
-        what = f"{cells[0].label} has no seed" if len(cells) == 1 else "no row named has seed"
-        raise CapsbenchError(f"{house.path}: {what} {unknown[0]}; there is {there}.")
+        which = f"{cells[0].label} has no" if len(cells) == 1 else "none of these rows has"
+        raise PlanError(f"{house.path}: {which} seed {unknown[0]}; there is {there}.")
     return with_seeds(cells, seeds)
 
 

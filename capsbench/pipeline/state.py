@@ -17,6 +17,8 @@ from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
 
+PLAN_OF_REPORT = ("claims", "load", "same_bits", "tasks")  # modules of capsbench.plan, which source_digest leaves out
+
 
 def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] | None:
     """The manifest of a run that is done with this plan, source and data (its digest); None where it is not.
@@ -63,8 +65,7 @@ def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
 def report_source() -> str:
     """Digest of what decides how results are shown: the report's code, templates, published figures, claims."""
     templates = sorted((PACKAGE / "report" / "templates").iterdir())
-    # what the report has of capsbench.plan, which source_digest leaves out
-    code = [PACKAGE / "plan" / name for name in ("claims.py", "same_bits.py")]
+    code = [PACKAGE / "plan" / f"{name}.py" for name in PLAN_OF_REPORT]
     said = [config_folder() / name for name in ("published.yaml", "claims.yaml")]
     words = [*templates, *code, *said, same_bits_file()]
     return digest_of(

@@ -118,14 +118,16 @@ def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
     return [key for m in args if isinstance(m, type) and issubclass(m, BaseModel) for key in m.model_fields]
 
 
-def sentence_of(error: ValidationError, model: Any, file: Path, prefix: str = "") -> PlanError:
-    """The first of pydantic's complaints as one sentence."""
+def sentence_of(
+    error: ValidationError, model: Any, file: Path, prefix: str = "", also: tuple[str, ...] = ()
+) -> PlanError:
+    """The first of pydantic's complaints as one sentence. `also`: keys that may be said beside the model's own."""
     first = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", len(e["loc"])))
     loc = first["loc"]
     key = ".".join(str(part) for part in loc)
     where = ".".join(part for part in (prefix, key) if part) or "the whole"
     if first["type"] == "extra_forbidden":
-        known = _known_keys(model, loc[:-1])
+        known = [*_known_keys(model, loc[:-1]), *(also if len(loc) == 1 else ())]
         place = ".".join(part for part in (prefix, *map(str, loc[:-1])) if part)
         return PlanError(f"{file}: unknown key '{loc[-1]}'{f' in {place}' if place else ''}{nearest(loc[-1], known)}")
     if first["type"] == "missing":
@@ -157,7 +159,7 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
     try:
         spec = SPECS[model].model_validate(values)
     except ValidationError as error:
-        raise sentence_of(error, SPECS[model], file, name) from None
+        raise sentence_of(error, SPECS[model], file, name, ("base", "training")) from None
     for key, why in spec.idle().items():
         if key in (values if own is None else own) and values[key] != SPECS[model].model_fields[key].default:
             raise PlanError(f"{file}: variant {name}: {key} does nothing, since {why}; leave it out.")
@@ -190,6 +192,8 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
         base, own = values["base"], {key: value for key, value in values.items() if key != "base"}
         if isinstance(base, str) and base in raw and base != name:
             return changed(resolve(base, (*path, name)), own)
+        if base == name:
+            raise PlanError(f"{file}: variant {name} is its own base; name the variant that it changes.")
         if known and isinstance(base, str) and base in known:
             return changed(known[base].model_dump(), own)
         raise PlanError(

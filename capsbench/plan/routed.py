@@ -63,7 +63,7 @@ class RoutingOptions(Strict):
         if facts is None:
             hint = (
                 "; outside the package it is my_file:my_routing"
-                if is_custom(self.routing) or "." in self.routing
+                if is_custom(self.routing) or not {".", "_"}.isdisjoint(self.routing)  # the suite's names have a hyphen
                 else ""
             )
             raise ValueError(f"there is no routing {self.routing!r}{hint or nearest(self.routing, ROUTINGS)}")

@@ -18,7 +18,7 @@ from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
 from capsbench.plan.schema import CostPlan, Plan, Training
 from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
-from capsbench.plan.tuning import GRID, PERIOD, Trial, Tuned, read_choice
+from capsbench.plan.tuning import GRID, PERIOD, RATES, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
@@ -167,9 +167,10 @@ class House:
                     "be the same runs; say another precision, or leave bf16 out."
                 )
             training = training.model_copy(update={"precision": "bf16"})
-        if training.floor > training.rate:
+        rate, has = (min(RATES), "tries") if row.tuned else (training.rate, "has")
+        if training.floor > rate:
             raise PlanError(
-                f"{self.path}: {task_name}/{variant} has the rate {training.rate:g} and the floor {training.floor:g}, "
+                f"{self.path}: {task_name}/{row.variant} {has} the rate {rate:g} beside the floor {training.floor:g}, "
                 "at which it would train from the first step; say a floor that is not above the rate."
             )
         spec = row.spec.scaled(width)

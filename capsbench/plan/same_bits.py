@@ -34,11 +34,14 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
     """Digest of what decides which code trains a run of this `config`: task, model, batch, size of images, data set.
 
     How long it trains, with which rate and from which seed are left out: that was compared for a few steps of one seed.
-    So are a task's numbers, but not its words, each of which takes another way through the code.
+    So are a task's numbers, but not its words, each of which takes another way through the code, as a period of the
+    rate that is a number does beside a scaled one.
     """
     of_task, of_training = config.get("task") or {}, config.get("training") or {}
     ways = {key: of_task[key] for key in WAYS if key in of_task}
     ways |= {key: True for key in DIGITS if of_task.get(key) is not None}
+    if isinstance(of_training.get("decay_period"), int | float):
+        ways["period"] = "a number"
     what = [task, config.get("variant"), of_task.get("image"), of_training.get("batch"), config.get("dataset")]
     return digest_of([*what, ways] if ways else what)
 

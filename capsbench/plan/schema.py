@@ -11,6 +11,7 @@ from capsbench.plan.spec import Strict
 from capsbench.plan.tasks import (
     PUBLISHED_STEPS,
     AffnistTask,
+    Batch,
     DecayPeriod,
     Epochs,
     MnistTask,
@@ -31,7 +32,7 @@ class Training(Strict):
 
     epochs: Epochs | None = None
     steps: Annotated[int, Field(gt=0)] | None = None
-    batch: Annotated[int, Field(gt=0)] = 128
+    batch: Batch = 128
     rate: Annotated[float, Field(gt=0)] = 1e-3  # Adam's TensorFlow default
     decay: Annotated[float, Field(gt=0, le=1)] = 0.96
     decay_period: DecayPeriod = "scaled"  # scaled: ends at the rate where the task's published steps end
@@ -42,7 +43,7 @@ class Training(Strict):
 class CostPlan(Strict):
     """How `capsbench cost` measures: untrained models of every cell, in one process, turn by turn."""
 
-    batch: Annotated[int, Field(gt=0)] = 128
+    batch: Batch = 128
     repetitions: Annotated[int, Field(gt=0)] = 10  # rounds over all models; medians are shown
 
 

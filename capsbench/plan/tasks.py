@@ -33,6 +33,7 @@ def _distinct(seeds: list[int]) -> list[int]:
 
 Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
+Batch = Annotated[int, Field(gt=0, le=1_000_000)]
 Pairs = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
@@ -93,7 +94,7 @@ class TrainingPart(Strict):
 
     epochs: Epochs | None = None
     steps: PositiveInt | None = None
-    batch: PositiveInt | None = None
+    batch: Batch | None = None
     rate: Annotated[float, Field(gt=0)] | None = None
     decay: Annotated[float, Field(gt=0, le=1)] | None = None
     decay_period: DecayPeriod | None = None
@@ -228,8 +229,9 @@ class MnistTask(TaskPlan):
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
-        if self.train_error_images < TEST_DIGITS:
-            on = f"training error on {self.train_error_images:,} digits"
+        seen = min(self.train_error_images, self.test_images or TEST_DIGITS)
+        if seen < TEST_DIGITS:
+            on = f"training error on {seen:,} digits"
             words.append(Reduction("digits", on, ("train_error", "train_test_gap")))
         return words
 
@@ -296,8 +298,9 @@ class MultimnistTask(TaskPlan):
         if self.test_pairs < TEST_PAIRS:
             of = () if self.test_pairs < DRAWN_PAIRS else ("error", "half_credit_error")  # the first are drawn apart
             words.append(Reduction("digits", f"{self.test_pairs:,} of {TEST_PAIRS:,} test pairs", of))
-        if self.segmentation_pairs < DRAWN_PAIRS:
-            drawn = f"segmentation on {self.segmentation_pairs:,} of {DRAWN_PAIRS:,} pairs"
+        drawn_pairs = min(self.segmentation_pairs, self.test_pairs)
+        if drawn_pairs < DRAWN_PAIRS:
+            drawn = f"segmentation on {drawn_pairs:,} of {DRAWN_PAIRS:,} pairs"
             words.append(Reduction("digits", drawn, DRAWN_METRICS))
         return words
 

@@ -48,7 +48,7 @@ def place(tmp_path: Path) -> Place:
             ["evaluate", "tiny.yaml", "--task", "mnist", "--variant", "cn"],
             "no cell mnist/cn; did you mean 'mnist/cnn'?",
         ),
-        (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: no row named has seed 7; there is [0]."),
+        (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: none of these rows has seed 7; there is [0]."),
         (
             ["train", "tiny.yaml", "--seed", "7", "--task", "mnist", "--variant", "cnn"],
             "mnist/cnn has no seed 7; there is [0].",

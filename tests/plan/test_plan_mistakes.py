@@ -35,7 +35,14 @@ MISTAKES = [
     (("test_images: 100", "reference: ''"), "tasks.mnist.reference"),
     (
         ("batch: 64", "floor: 1"),
-        "mnist/cnn has the rate 0.001 and the floor 1, at which it would train from the first step; say",
+        "mnist/cnn has the rate 0.001 beside the floor 1, at which it would train from the first step; say",
+    ),
+    (
+        (
+            "tasks:\n  mnist:",
+            "tuning: {steps: 2}\ntasks:\n  mnist:\n    tuned: true\n    training: {steps: 2, floor: 5.0e-4}",
+        ),
+        "mnist/cnn+tuned tries the rate 0.0003 beside the floor 0.0005, at which it would train from the first step",
     ),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
@@ -54,6 +61,12 @@ MISTAKES = [
     (("seeds: [0, 1]", "seeds: [zero]"), "seeds.0 is 'zero'"),
     (("seeds: [0, 1]", "seeds: [true]"), "seeds.0 is True"),
     (("seeds: [0, 1]\n", ""), "key 'seeds' is missing"),
+    (("squash: half", "trainig: {steps: 3}"), "unknown key 'trainig' in mine; did you mean 'training'?"),
+    (
+        ("batch: 64", "batch: 9999999999999"),
+        "batch is 9999999999999, but should be less than or equal to 1000000",
+    ),
+    (("squash: half", "routing: my_routing"), "no routing 'my_routing'; outside the package it is my_file:my_routing."),
     (("batch: 64", "batch: '64'"), "training.batch is '64'"),
     (("batch: 64", "batch: -64"), "training.batch is -64"),
     (("epochs: 2", "epochs: 2\n  steps: 3"), "either epochs or steps"),
@@ -88,7 +101,7 @@ MISTAKES = [
     (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: say either epochs or steps"),
     (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
     (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
-    (("base: capsnet-r3,", "base: mine,"), "base 'mine' does not exist"),
+    (("base: capsnet-r3,", "base: mine,"), "variant mine is its own base; name the variant that it changes."),
     (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
     (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
     (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),

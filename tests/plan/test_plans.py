@@ -68,6 +68,8 @@ def test_every_task_decays_to_where_its_published_period_would() -> None:
     found = {cell.task: cell.training.decay_period for cell in house.cells}
     assert found == {"mnist": "scaled", "affnist": "scaled", "multimnist": 2000, "two_digit": "scaled"}
     assert {cell.training.decay for cell in house.cells if cell.task == "two_digit"} == {1.0}  # the source's Adam
+    steps = {cell.task: cell.steps(house.epoch_images(cell.options)) for cell in house.cells}
+    assert steps == {"mnist": 46_875, "affnist": 19_532, "multimnist": 46_875, "two_digit": 9_375}
     (cell, *_) = (cell for cell in house.cells if cell.task == "multimnist")
     whole = House.load(config_folder() / "paper-authors.yaml").cell("multimnist", "capsnet-r3-recon")
     assert whole.training.decay_period == 20_000

@@ -70,6 +70,18 @@ ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
             {"train_test_gap"},
         ),
         (
+            "mnist: {variants: [cnn], test_images: 500}",  # no more are asked for the training error than are tested
+            "training error on 500 digits",
+            "digits",
+            {"train_test_gap"},
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], test_pairs: 500}",
+            "segmentation on 500 of 10,000 pairs",
+            "digits",
+            SEGMENTED,
+        ),
+        (
             "affnist: {variants: [cnn-pool], probe_images: 500}",
             "matched on 500 of 320,000 images",
             "digits",

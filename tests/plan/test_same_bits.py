@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from capsbench.pipeline import state
 from capsbench.plan import House
 from capsbench.plan import same_bits as shown
 from capsbench.plan.done import DECIDE, is_done, run_digests
-from capsbench.provenance import digest_of
+from capsbench.provenance import PACKAGE, digest_of
 from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -244,6 +245,21 @@ def test_a_mistake_is_a_sentence_before_anything_is_trained(tmp_path: Path) -> N
         assert said.returncode == 1
         assert sentence in said.stderr
         assert "Traceback" not in said.stderr
+
+
+def test_a_period_that_is_a_number_is_code_of_its_own() -> None:
+    digests = [
+        shown.what_trains("mnist", {"variant": {}, "training": {"batch": 128, "decay_period": period}})
+        for period in ("scaled", 2000, 1000.0)
+    ]
+    assert digests[0] != digests[1] == digests[2]
+
+
+def test_the_page_is_drawn_again_where_what_it_has_of_the_plans_changes() -> None:
+    """capsbench.plan is not in the source of a stage, so what the report has of it is named by hand."""
+    words = [path.read_text() for path in (PACKAGE / "report").rglob("*.py")]
+    had = {name for text in words for name in re.findall(r"from capsbench\.plan(?:\.(\w+))? import", text)}
+    assert had == set(state.PLAN_OF_REPORT)
 
 
 def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_path: Path, monkeypatch) -> None:
