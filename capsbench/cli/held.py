@@ -6,11 +6,9 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -95,9 +93,11 @@ def _refuse_foreign_locks() -> None:
     """
     import torch
 
+    from capsbench.training.device import locks_of_gpus
+
     if not torch.cuda.is_available():
         return
-    folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"  # capsbench.training.device
+    folder = locks_of_gpus()
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
@@ -127,6 +127,6 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
     if any(os.environ.get(job) for job in BATCH_JOBS):
         raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
-        on_the_cpu = "this works on the CPU, where CAPSBENCH_DEVICE=cpu lets cells train side by side."
+        on_the_cpu = "this works on the CPU; CAPSBENCH_DEVICE=cpu lets cells train side by side."
         console.print(f"{words}: {on_the_cpu}", style="yellow", markup=False)
     _said.add(words)

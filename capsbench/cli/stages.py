@@ -37,9 +37,13 @@ def _refuse_untuned(house: House, cells: list[Cell], data: str) -> None:
     """Raise CapsbenchError where a row's learning rate is still to be chosen, or was by other trials than today's."""
     waiting = next((cell for cell in cells if with_current_choice(house, cell, data).waits), None)
     if waiting is not None:
-        yet = "yet" if waiting.waits else "any more, whose trials had another source or other data"
+        why = (
+            "has no learning rate yet"
+            if waiting.waits
+            else "has a learning rate that trials of another source, or of other data, chose"
+        )
         raise CapsbenchError(
-            f"{waiting.label} has no learning rate {yet}; say `capsbench tune {house.path} --task {waiting.task} "
+            f"{waiting.label} {why}; say `capsbench tune {house.path} --task {waiting.task} "
             f"--variant {waiting.folder_name}` first."
         )
 

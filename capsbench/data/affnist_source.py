@@ -20,19 +20,15 @@ LIMIT = 1 << 30  # bytes of a download; the images unpacked are half of it
 STALL_SECONDS = 30.0
 
 
-def official_affnist(
-    digits: DigitSet, folder: str | Path | None = None, *, download: bool = False
-) -> OfficialAffnist | None:
+def official_affnist(digits: DigitSet, folder: str | Path | None = None) -> OfficialAffnist | None:
     """The official test set, or None where its files are not: then SyntheticAffnist takes its place.
 
     digits: all of MNIST's test digits. Looks into affNIST/ in the folder that CAPSBENCH_DATA names (else `folder`, the
-    plan's), then in the cache, and downloads into the cache if asked to. Nobody published a checksum, so the SHA-256 of
+    plan's), then in the cache, where `download_affnist` may have put it. Nobody published a checksum, so the SHA-256 of
     the files is recorded in the cache at their first use and compared at each later one.
-    Raises DataError when files are there but damaged, changed, or not those of `digits`, and when the download fails.
+    Raises DataError when files are there but damaged, changed, or not those of `digits`.
     """
     path = official_path(folder)
-    if path is None and download:
-        path = download_affnist(cache_folder() / FOLDER)
     if path is None:
         return None
     digest = files_digest(path)

@@ -135,7 +135,7 @@ def _named(dataset: str, folder: Path, origin: str) -> DataSource:
             f"{raw.TORCHVISION[dataset]}/raw in it); {remedy}."
         )
     raise DataError(
-        f"{begun} lacks {missing_file(begun)}.gz (or it unpacked), and {by} this folder for {badge}; "
+        f"{begun} lacks {missing_file(begun)}, gzipped or not, and {by} this folder for {badge}; "
         f"put the missing file there, {remedy}."
     )
 

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from capsbench.data.batch import DigitSet
-from capsbench.data.mnist import test_images
 from capsbench.data.testing import at_most
 from capsbench.data.two_digit import TwoDigitPairs
 from capsbench.evaluation.condition import Condition
@@ -19,7 +17,7 @@ from capsbench.evaluation.run import Trained
 from capsbench.plan.tasks import TwoDigitTask
 from capsbench.training.exact_set import both_above_half, exactly
 from capsbench.training.probe_two_digit import make_pairs, scored_pairs
-from capsbench.training.scoring import scored
+from capsbench.training.scoring import single_error
 
 RULES = {"top2_accuracy": exactly, "both_above_half_accuracy": both_above_half}
 
@@ -47,15 +45,6 @@ def evaluate(trained: Trained) -> list[Condition]:
         arrays = {"predictions": predictions, "scores": scores}
         conditions.append(Condition(condition, of.size, metrics, arrays))
     return conditions
-
-
-def single_error(model: nn.Module, digits: DigitSet) -> float:
-    """The error in percent on single 28x28 digits, the highest score taken."""
-    wrong = sum(
-        int((scores.argmax(1) != digits.labels[start:stop]).sum())
-        for start, stop, scores in scored(model, lambda a, b: test_images(digits, a, b), len(digits.labels))
-    )
-    return 100 * wrong / len(digits.labels)
 
 
 def _final(

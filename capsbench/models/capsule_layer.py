@@ -149,3 +149,8 @@ class _Products(torch.autograd.Function):
         u, rows = ctx.saved_tensors
         g = g.contiguous()
         return torch.bmm(g, rows.transpose(1, 2)), torch.bmm(u.transpose(1, 2), g)
+
+
+def capsule_layers(model: nn.Module) -> list[CapsuleLayer]:
+    """A model's capsule layers."""
+    return [module for module in model.modules() if isinstance(module, CapsuleLayer)]

@@ -22,8 +22,8 @@ class Convolution(nn.Conv2d):
 
     * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
       channels, reach a third to a sixth of its rate.
-    * Many channels, 5x5 and larger, float32: by way of the frequencies (`spectral`), in less than half of the time and
-      to the same exactness.
+    * Many channels (128, 64 where gradients are asked for), 5x5 and larger, a stride of at most 2, eight images or
+      more, float32: by way of the frequencies (`spectral`), in less than half of the time and to the same exactness.
     * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, which is faster
       where the CPU has AMX. Without a stride the library's own is.
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.build import build_model
-from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.plan.variants import Spec
 from capsbench.provenance import PACKAGE
@@ -42,7 +42,7 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
     images[0] = 0
     try:
         trial = copy.deepcopy(model).train()  # a routing may keep running values; the model's own stay as they are
-        layers = _layers(trial)
+        layers = capsule_layers(trial)
         for layer in layers:
             layer.check_values = True
         output = channels_last(trial)(images)
@@ -107,12 +107,8 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
             )
 
 
-def _layers(model: nn.Module) -> list[CapsuleLayer]:
-    return [module for module in model.modules() if isinstance(module, CapsuleLayer)]
-
-
 def _names(model: nn.Module) -> str:
-    return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in _layers(model)}))
+    return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in capsule_layers(model)}))
 
 
 def _what(error: BaseException, folder: Path) -> str:

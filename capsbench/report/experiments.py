@@ -122,7 +122,7 @@ def _strongest(found: dict[str, Summary], metric: Metric) -> str | None:
     means = {name: summary.mean for name, summary in found.items() if summary.mean is not None}
     if not means:
         return None
-    sign = 1 if "error" in metric.name else -1
+    sign = -1 if metric.better == "greater" else 1
     return min(means, key=lambda name: sign * means[name])
 
 

@@ -92,13 +92,18 @@ def device(name: str | None = None) -> Iterator[torch.device]:
         yield torch.device("cuda", chosen)
 
 
+def locks_of_gpus() -> Path:
+    """The folder of the GPUs' locks, this user's own."""
+    return Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"
+
+
 @contextlib.contextmanager
 def _one_gpu(numbers: list[int]) -> Iterator[int]:
     """Lock one GPU for this process: cells spread over GPUs and never meet on one. A dead process's lock is free.
 
     The GPUs of a batch job are its own, and each job may count them from 0: its locks are kept apart from other jobs'.
     """
-    folder = Path(tempfile.gettempdir()) / f"capsbench-gpus-{os.getuid()}"
+    folder = locks_of_gpus()
     folder.mkdir(exist_ok=True)
     job = next((f"{name}-{os.environ[name]}-" for name in BATCH_JOBS if os.environ.get(name)), "")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from capsbench.models.capsule_layer import CapsuleLayer
+from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
 from capsbench.routing.fused import fused_squash, runs
 from capsbench.routing.squash import squash
 
@@ -31,7 +31,7 @@ def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], 
     `{"routing": "fused"}` or `{"routing": "plain"}` on a GPU for a model that has layers to fuse; nothing elsewhere.
     Where the kernels do not compile, or differ from the plain way in float64, `say` gets one sentence, and it is plain.
     """
-    layers = [layer for layer in _capsule_layers(model) if layer.fusible()]
+    layers = [layer for layer in capsule_layers(model) if layer.fusible()]
     if device.type != "cuda" or not layers:
         return {}
     reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
@@ -43,14 +43,14 @@ def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], 
 
 def set_routing(model: nn.Module, fused: bool) -> None:
     """Let all capsule layers of a model route fused, or plainly."""
-    for layer in _capsule_layers(model):
+    for layer in capsule_layers(model):
         layer.fused = fused
 
 
 @contextlib.contextmanager
 def plain_routing(model: nn.Module) -> Iterator[None]:
     """A model with plain routing for a while: torch's counters see no FLOPs and no bytes in a kernel of ours."""
-    before = [(layer, layer.fused) for layer in _capsule_layers(model)]
+    before = [(layer, layer.fused) for layer in capsule_layers(model)]
     set_routing(model, False)
     try:
         yield
@@ -109,7 +109,3 @@ def _largest_difference(layer: CapsuleLayer, images: int, inputs: int) -> float:
         ]
     )
     return float(differences.max()) if differences.isfinite().all() else float("inf")
-
-
-def _capsule_layers(model: nn.Module) -> list[CapsuleLayer]:
-    return [module for module in model.modules() if isinstance(module, CapsuleLayer)]

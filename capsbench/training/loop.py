@@ -68,7 +68,10 @@ class Progress(Protocol):
 
 
 class StopSignal:
-    """Remembers SIGTERM (a cluster's time limit) and SIGINT, so that the loop can save and leave."""
+    """Remembers SIGTERM (a cluster's time limit) and SIGINT, so that the loop can save and leave.
+
+    Raises ResourceError, on leaving, for one that came after the loop had looked for the last time.
+    """
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -79,9 +82,11 @@ class StopSignal:
             self._before[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.name and kind is None:
+            raise ResourceError(f"stopped by {self.name}; the same command goes on from there.")
 
     def _remember(self, number: int, _: FrameType | None) -> None:
         self.name = signal.Signals(number).name

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from capsbench.data.batch import DigitSet
+from capsbench.data.mnist import test_images
 from capsbench.training.losses import probabilities
 
 BATCH = {"cpu": 250, "cuda": 2000}  # images at once: what fits the cache, and what fills the GPU
@@ -57,6 +59,15 @@ def scored(model: nn.Module, images: Callable[[int, int], Tensor], count: int) -
     """(start, stop, scores [n, K]) of each batch of `images(start, stop)`. The caller switches gradients off."""
     for start, stop in batches(model, count):
         yield start, stop, scores_of(model, images(start, stop))
+
+
+def single_error(model: nn.Module, digits: DigitSet) -> float:
+    """The error in percent on single 28x28 digits, unshifted, the highest score taken."""
+    wrong = sum(
+        int((scores.argmax(1) != digits.labels[start:stop]).sum())
+        for start, stop, scores in scored(model, lambda a, b: test_images(digits, a, b), len(digits.labels))
+    )
+    return 100 * wrong / len(digits.labels)
 
 
 def accuracy(model: nn.Module, images: Labelled) -> float:

@@ -114,8 +114,6 @@ def _at_once(
         with StopSignal() as stop:
             for group in [turns] if len(turns) > 1 and _proven(turns) else [[turn] for turn in turns]:
                 yield from _in_turn(group, stop)
-        if stop.name:  # it came as the last one ended
-            raise ResourceError(f"{setting.cell.label}: stopped by {stop.name}; the same command goes on from there.")
     return most
 
 

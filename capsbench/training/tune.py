@@ -11,7 +11,6 @@ from torch import nn
 from capsbench.data.affnist_sets import held_out_set
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import held_out
-from capsbench.data.mnist import test_images
 from capsbench.data.multimnist import PairSet
 from capsbench.data.pairing import PairMaker
 from capsbench.data.testing import TEST_SEED
@@ -22,7 +21,7 @@ from capsbench.training.checkpoint import read_tensors
 from capsbench.training.exact_set import exactly
 from capsbench.training.loop import Progress
 from capsbench.training.run import Setting, new_model, train_run
-from capsbench.training.scoring import accuracy, batches, device_of, scored, scores_of
+from capsbench.training.scoring import accuracy, batches, device_of, scores_of, single_error
 
 FIGURE = "held-out.json"
 
@@ -94,11 +93,7 @@ def held_out_error(model: nn.Module, cell: Cell, train: DigitSet) -> float:
         return _pair_error(model, PairSet(digits, seed=TEST_SEED, size=count, placement=placement))
     if cell.spec.train_on == "pairs":
         return _pair_error(model, TwoDigitPairs(digits, seed=TEST_SEED, size=count))
-    wrong = sum(
-        int((scores.argmax(1) != digits.labels[start:stop]).sum())
-        for start, stop, scores in scored(model, lambda a, b: test_images(digits, a, b), count)
-    )
-    return 100 * wrong / count
+    return single_error(model, digits)
 
 
 def _pair_error(model: nn.Module, pairs: PairMaker) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
+from capsbench.errors import ResourceError
 from capsbench.plan import House
 from capsbench.training import loop as loop_module
+from capsbench.training.loop import Loop
 from capsbench.training.run import Run, Setting, choose_precision, prepare, train_run
 from capsbench.training.step import Step
 
@@ -65,6 +68,27 @@ def test_every_row_of_the_history_is_the_mean_over_its_own_steps(
         assert [row.loss, row.classification, row.reconstruction] == pytest.approx(mean, rel=1e-5)
     assert last == pytest.approx(history["loss"].iloc[-1])
     assert given == pytest.approx([step / 11 for step in range(11)])  # the spread loss grows its margin by it
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_last_look_stops_the_command_all_the_same(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    setting = setting_of(tmp_path, digits, "float32")
+    write = Loop._write_rows
+
+    def writes(self: Loop) -> None:  # the last rows of a run: nothing looks for signals after them
+        write(self)
+        signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_write_rows", writes)
+        with pytest.raises(ResourceError, match=f"stopped by {number.name}; the same command goes on"):
+            train_run(setting, 0, lambda *_: None)
+    assert signal.getsignal(number) is before
+    assert not (setting.house.run_folder(setting.cell, 0) / "manifest.json").exists()
+    assert train_run(setting, 0, lambda *_: None)["status"] == "done"
 
 
 @pytest.mark.parametrize(("plain", "low", "taken"), [(1.4, 1.0, "bf16"), (1.2, 1.0, "float32"), (0.5, 1.0, "float32")])
