@@ -21,7 +21,7 @@ Variant = Annotated[list[str] | None, typer.Option(help="Only this variant; may 
 Seed = Annotated[list[int] | None, typer.Option(help="Only this seed; may be said again.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:<n>; the best there is when not said.")]
 Threads = Annotated[
-    int, typer.Option(help="CPU threads; the weights depend on it, so the manifest records it.", min=1, max=1024)
+    int, typer.Option(help="CPU threads; the last bits depend on them, so the manifest records them.", min=1, max=1024)
 ]
 Cores = Annotated[str, typer.Option(help="Cores for Snakemake, a number or `all`.", callback=_number_or_all)]
 Done = Annotated[Path | None, typer.Option("--done", hidden=True, help="File that says the job is done.")]

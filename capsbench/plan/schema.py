@@ -105,8 +105,10 @@ class Plan(Strict):
         if not self.tasks.given():
             raise ValueError("tasks is empty: name at least one task")
         training = self.training
-        if (training.epochs is None) == (training.steps is None):
-            raise ValueError("training must say either epochs or steps, and not both")
+        if training.epochs is None and training.steps is None:
+            raise ValueError("training says no length; write epochs or steps")
+        if training.epochs is not None and training.steps is not None:
+            raise ValueError("training must say either epochs or steps, not both")
         if self.budget == "short" and (training.epochs != SHORT_EPOCHS or training.decay_period != "scaled"):
             raise ValueError(
                 f"budget 'short' means epochs: {SHORT_EPOCHS} and decay_period: scaled; call anything else 'reduced'"

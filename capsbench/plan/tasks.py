@@ -162,10 +162,21 @@ class TaskPlan(Strict):
     train_per_class: PositiveInt | None = None  # of these so many of each class
     test_images: PositiveInt | None = None  # the first so many test digits; all when not said
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_key_is_empty(cls, values: Any) -> Any:
+        """A key without a value would be the default without a word, as `seeds:` whose list was forgotten."""
+        empty = [key for key, value in values.items() if value is None] if isinstance(values, dict) else []
+        if empty:
+            raise ValueError(f"{empty[0]} has no value; write one, or take the key away")
+        return values
+
     @model_validator(mode="after")
     def _has_so_many_digits(self) -> Self:
         if (self.test_images or 0) > TEST_DIGITS:
             raise ValueError(f"test_images is {self.test_images:,}, and there are {TEST_DIGITS:,} test digits")
+        if len(self.ladder) == 1:
+            raise ValueError(f"ladder names {self.ladder[0]} alone; each row is compared with the one before: name two")
         return self
 
     def training_options(self) -> dict[str, Any]:

@@ -242,7 +242,13 @@ def test_a_plan_that_compares_or_measures_otherwise_has_another_digest(plan) -> 
     def digest(*words: str) -> str:
         return House.load(plan(("test_images: 100", "\n    ".join(("test_images: 100", *words))))).digest
 
-    compared = ("reference: cnn", "reference: mine", "references: {mine: cnn}", "ladder: [cnn, mine]", "ladder: [cnn]")
+    compared = (
+        "reference: cnn",
+        "reference: mine",
+        "references: {mine: cnn}",
+        "ladder: [cnn, mine]",
+        "ladder: [mine, cnn]",
+    )
     others = [digest(said) for said in compared]
     measured = [House.load(plan(("tasks:", f"cost: {said}\ntasks:"))).digest for said in ("false", "{batch: 7}")]
     assert len({digest(), *others, *measured}) == 1 + len(others) + len(measured)

@@ -255,7 +255,7 @@ MISTAKES = [
     ),
     (("    tuned: [cnn]\n", ""), "tuning is said, but no task says tuned"),
     (("seeds: [1000, 1001]", "seeds: [1]"), "tuning.seeds names 1, which the plan's own runs use"),
-    (("steps: 7, seeds", "seeds"), "tuning must say either epochs or steps"),
+    (("steps: 7, seeds", "seeds"), "tuning says no length; write epochs or steps."),
     (("steps: 7, seeds", "epochs: 1.0e+308, seeds"), "tuning.epochs is 1e+308"),
     (("cnn, capsnet-kmeans]", "cnn, cnn+tuned]\n    widths: {cnn: 1.0}"), "no variant 'cnn+tuned'"),
     (("tuned: [cnn]", "tuned: [cn]"), "tasks.mnist.tuned: 'cn' is not among the variants; did you mean 'cnn'?"),
