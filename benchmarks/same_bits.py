@@ -148,7 +148,8 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     task = plan["tasks"][given.task]
     said = plan["training"] | task.get("training", {})
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
-    task.pop("tuned", None)  # what trials choose is compared by their own rows
+    for key in ("tuned", "axes", "reference", "references", "ladder"):  # other rows, and what rows are compared with
+        task.pop(key, None)
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"training": {}, "variants": given.variant or task["variants"]}
     rows = {name: row for name, row in plan.get("variants", {}).items() if name in task["variants"]}
