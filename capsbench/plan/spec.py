@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 Reconstruction = Literal["none", "paper", "official"]
 Loss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "nll", "spread"]
@@ -17,6 +17,20 @@ class Strict(BaseModel):
     """A checked mapping: unknown keys and wrong types are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Said(Strict):
+    """A mapping in which no key lacks its value: YAML's nothing would be the default without a word."""
+
+    EMPTY: ClassVar[str] = "has no value; write one"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_key_is_empty(cls, values: Any) -> Any:
+        empty = [key for key, value in values.items() if value is None] if isinstance(values, dict) else []
+        if empty:
+            raise ValueError(f"{empty[0]} {cls.EMPTY}, or take the key away")
+        return values
 
 
 class Spec(Strict):

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from capsbench.plan.spec import Fraction, Spec, Strict
+from capsbench.plan.spec import Fraction, Said, Spec, Strict
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -136,7 +136,7 @@ class Axes(Strict):
     iterations: Axis | None = None  # passes of routing in training: <variant>+r<value>
 
 
-class TaskPlan(Strict):
+class TaskPlan(Said):
     """What every task of a plan may say."""
 
     NAME: ClassVar[str]
@@ -161,15 +161,6 @@ class TaskPlan(Strict):
     train_images: PositiveInt | None = None  # the first so many training digits; all when not said
     train_per_class: PositiveInt | None = None  # of these so many of each class
     test_images: PositiveInt | None = None  # the first so many test digits; all when not said
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_key_is_empty(cls, values: Any) -> Any:
-        """A key without a value would be the default without a word, as `seeds:` whose list was forgotten."""
-        empty = [key for key, value in values.items() if value is None] if isinstance(values, dict) else []
-        if empty:
-            raise ValueError(f"{empty[0]} has no value; write one, or take the key away")
-        return values
 
     @model_validator(mode="after")
     def _has_so_many_digits(self) -> Self:

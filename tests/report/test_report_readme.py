@@ -218,3 +218,38 @@ def test_what_squeezing_costs_follows_from_the_runs_of_the_control_and_of_capsne
         r"Su's CNN from [\d.]+ to (\d+) %, k-means capsules from [\d.]+ to (\d+)\. .*? where they keep (\d+) and (\d+)"
     )
     assert numbers(pattern) == (rounded[0], rounded[2], rounded[1], rounded[3])
+
+
+def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() -> None:
+    """Its table, the verdict that README and the page tell, and the differences that table `ablation` has."""
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text().split("### Accumulated logits, with Su's squash")[1]
+    page = page.split("\n### ")[0]
+    found = collect(REPOSITORY / "results" / "ablation")
+    told = re.findall(r"^\| ([^|]+?) \|" + r" ([\d.]+) \(([\d., ]+)\) \|" * 3 + "$", page, re.MULTILINE)
+    titles = {found.plan.title(variant): variant for variant in found.plan.tasks["two_digit"]}
+    columns = (("56x28", "top2_accuracy"), ("28x56", "top2_accuracy"), ("56x28", "single_error"))
+    assert len(told) == 5
+    for name, *words in told:
+        runs = sorted(found.done("two_digit", titles[name]), key=lambda run: run.key.seed)
+        for (condition, metric), mean, each in zip(columns, words[::2], words[1::2], strict=True):
+            values = [run.metrics[condition].metrics[metric].value or 0.0 for run in runs]
+            half = 0.501 * 10 ** -len(mean.partition(".")[2])
+            assert [float(word) for word in each.split(", ")] == pytest.approx(values, abs=half), (name, metric)
+            assert float(mean) == pytest.approx(sum(values) / len(values), abs=half), (name, metric)
+    stored = json.loads((REPOSITORY / "results" / "ablation" / "claims.json").read_text())["claims"]
+    for claims in (judge(found, load_claims()).as_json(found, set())["claims"], stored):
+        (claim,) = (claim for claim in claims if claim["id"] == "two-digit-dynamic-value")
+        assert claim["verdict"] == "not reproduced"
+        shown = tuple(f"{claim[end]:.1f}" for end in ("effect", "ci_low", "ci_high"))
+        assert "**Not reproduced: {} %, {} to {}.**".format(*shown) in page
+        assert said(r"It does in ([\d.]+) \(([\d.]+) to ([\d.]+), three seeds") == shown
+    table = pd.read_csv(REPOSITORY / "results" / "ablation" / "tables" / "ablation.csv")
+    table = table[(table.condition == "56x28") & (table.metric == "top2_accuracy")].set_index("variant")
+    ends = ("difference", "ci_low", "ci_high")
+    for variant, words in (
+        ("replace", "one above the other, by {} points ({} to {})"),
+        ("kmeans", "k-means by {} ({} to {})"),
+        ("dynamic-half", "they do so too ({} points, {} to {})"),
+    ):
+        told = words.format(*(f"{table.loc[f'two-digit-{variant}', end]:.1f}" for end in ends))
+        assert told in " ".join(page.split())
