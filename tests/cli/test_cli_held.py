@@ -89,7 +89,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_named(console: Console) -> None:
     assert f"There is a Mock 1 (driver 535.1) here that PyTorch {torch.__version__}, which " in text(console)
     with held.held_device(console, None, 1):
         pass
-    assert text(console).count("cannot use: this works on the CPU, where CAPSBENCH_DEVICE=cpu lets") == 1
+    assert text(console).count("cannot use: this works on the CPU; CAPSBENCH_DEVICE=cpu lets") == 1
 
 
 @pytest.mark.usefixtures("_mock_gpu")
