@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
-    """`text` in one line, with escapes in the place of what a terminal would obey rather than show."""
+    """`text` in one line, with escapes instead of what a terminal would obey rather than show."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 

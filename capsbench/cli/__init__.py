@@ -39,7 +39,7 @@ def _leave(code: str | int | None) -> None:
     """End the process at once where torch is loaded: taking it apart, object by object, is half a second for nothing.
 
     What is registered for the end is done before. Returns where the usual end is due: without torch, where a sentence
-    stands in the place of a code, and where what was said cannot be written out, which Python answers with its own.
+    stands instead of a code, and where what was said cannot be written out, which Python answers with its own.
     """
     if "torch" not in sys.modules or isinstance(code, str):
         return

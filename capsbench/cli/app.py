@@ -148,7 +148,7 @@ def evaluate(
     seed: Seed = None,
     device: Device = None,
     threads: Threads = 1,
-    weights: Annotated[Path | None, typer.Option(help="A file of `capsbench weights` in the place of a plan.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="A file of `capsbench weights` instead of a plan.")] = None,
     done: Done = None,
 ) -> None:
     """Evaluate a plan's trained runs under every condition of their task, or a file of weights.

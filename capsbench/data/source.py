@@ -41,7 +41,7 @@ def find_source(
 
     A named folder must hold the data: it is never passed over for another place. Only if nothing is named and MNIST
     cannot be downloaded (or `download` is off) does `fallback` give scikit-learn's digits, with a `notice` that is to
-    be shown. Digits stand in for MNIST alone; in the place of clothes or Japanese characters they would show nothing.
+    be shown. Digits stand in for MNIST alone; instead of clothes or Japanese characters they would show nothing.
     Raises DataError.
     """
     if dataset == DIGITS:

@@ -145,7 +145,7 @@ def _flops(one: Measured) -> dict[str, int]:
     """FLOPs of the batch's first image by torch's counter: matrix products and convolutions, two a multiply-add.
 
     Of one image, as `forward_flops`: on a CPU larger batches go by way of the frequencies, with fewer products than the
-    convolution has, and counts would compare code paths in the place of models.
+    convolution has, and counts would compare code paths instead of models.
     """
     image = Batch(*(tensor[:1] for tensor in one.batch))
     one.model.eval()

@@ -21,7 +21,7 @@ class Cnn(nn.Module):
 
     The Table 1 CNN (section 5): 5x5 convolutions of 256, 256, 128 channels, dense 328 and 192, dropout, softmax; its
     35,445,522 parameters at 28x28 tell that the convolutions keep the size (SAME padding).
-    With `head: average`, ConvNet-Avg (Gu et al. 2021): a global average in the place of flattening and dense layers.
+    With `head: average`, ConvNet-Avg (Gu et al. 2021): a global average instead of flattening and dense layers.
 
     With `reconstruction`, a decoder is fed as CapsNet's is: a linear layer reads a 16-D vector for each class off the
     last features, the vectors of all but one class are masked, and the decoder draws the image from what is left. The

@@ -84,7 +84,7 @@ class ConvCapsules(nn.Module):
 class EmCapsNet(nn.Module):
     """Conv1, primary matrix capsules, two convolutional capsule layers, class capsules; EM routing between them.
 
-    68,444 parameters at every image size (the paper says 68K, with five classes in the place of ten). Shapes beside the
+    68,444 parameters at every image size (the paper says 68K, with five classes instead of ten). Shapes beside the
     steps are at 28x28.
     """
 

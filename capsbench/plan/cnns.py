@@ -21,7 +21,7 @@ class CnnSpec(DecoderOptions, Spec):
     kernels: list[PositiveInt]
     pools: list[PositiveInt] = Field(default=[])  # max-pool of that size and stride after each convolution; 1 is none
     padding: Literal["same", "valid"] = "same"
-    head: Literal["dense", "average"] = "dense"  # average: global average pooling in the place of flattening
+    head: Literal["dense", "average"] = "dense"  # average: global average pooling instead of flattening
     strides: list[PositiveInt] = Field(default=[])  # of each convolution; 1 when not said
     dense: list[PositiveInt] = Field(default=[])
     scores: Literal["classes", "length"] = "classes"  # ten linear scores | the squashed lengths of ten vectors (eq. 1)

@@ -287,7 +287,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
 
 
 def _training_of(name: str, own: dict[str, Any], said: dict[str, TrainingPart]) -> TrainingPart | None:
-    """The training words of a plan's own variant: its base's, and its own in the place of them."""
+    """The training words of a plan's own variant: its base's, and its own instead of them."""
     part, base = said.get(name), own[name].get("base")
     inherited = _training_of(base, own, said) if base in own else None  # resolve_variants saw that no chain is a ring
     return part.over(inherited) if part and inherited else part or inherited

@@ -29,9 +29,7 @@ def reduced(house: House, cell: Cell) -> list[Reduction]:
             else f"{training.steps:,} steps"
         )
         steps = cell.steps(house.epoch_images(cell.options))
-        paper = (
-            f" in the place of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" and steps < PUBLISHED_STEPS else ""
-        )
+        paper = f" instead of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" and steps < PUBLISHED_STEPS else ""
         found.append(Reduction("training", f"{length}{paper}"))
     else:
         found += _of_the_budget(house, cell) + _of_the_optimiser(house, cell)
@@ -50,7 +48,7 @@ def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
     steps = cell.steps(images)
     seen = steps * cell.training.batch
     if cell.task == "mnist":
-        words = f"{steps:,} steps in the place of the authors' {PUBLISHED_STEPS:,}"
+        words = f"{steps:,} steps instead of the authors' {PUBLISHED_STEPS:,}"
         if house.plan.budget == "authors":
             return [Reduction("training", words)] if steps < PUBLISHED_STEPS else []
         return [Reduction("training" if seen < SHORT_EPOCHS * images else "budget", words)]
@@ -66,7 +64,7 @@ def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
 
 
 def _of_the_optimiser(house: House, cell: Cell) -> list[Reduction]:
-    """What the plan or its task has in the place of the protocol's batch and rate, which the budget's name promises.
+    """What the plan or its task has instead of the protocol's batch and rate, which the budget's name promises.
 
     A row that was tuned, or a variant with a training of its own, is asked for by its name and changes nothing here.
     """
@@ -81,7 +79,7 @@ def _of_the_optimiser(house: House, cell: Cell) -> list[Reduction]:
     keys = [key for key in ("batch", "rate", "decay", "decay_period", "floor") if said[key] != meant[key]]
     if said["decay"] == meant["decay"] == 1.0:  # the rate stays, whatever its period and floor
         keys = [key for key in keys if key not in ("decay_period", "floor")]
-    return [Reduction("training", f"{key} {said[key]} in the place of {meant[key]}") for key in keys]
+    return [Reduction("training", f"{key} {said[key]} instead of {meant[key]}") for key in keys]
 
 
 def _fraction(width: float) -> str:

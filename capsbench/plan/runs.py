@@ -94,7 +94,7 @@ class Cell:
         return digest_of([self.promise() if self.waits else self.config(), seed])
 
     def promise(self) -> dict[str, Any]:
-        """The config as far as it is known before any work: in the place of what tuning chooses, how it chooses."""
+        """The config as far as it is known before any work: instead of what tuning chooses, how it chooses."""
         if self.tuned is None:
             return self.config()
         training = self.training.model_dump(exclude={"rate", "decay", "decay_period"})

@@ -155,7 +155,7 @@ class TaskPlan(Said):
     references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
     ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it
     seeds: Seeds | None = None
-    width: Annotated[float, Field(gt=0, le=1)] | None = None  # in the place of the plan's
+    width: Annotated[float, Field(gt=0, le=1)] | None = None  # instead of the plan's
     widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()
     train_images: PositiveInt | None = None  # the first so many training digits; all when not said
@@ -259,7 +259,7 @@ class AffnistTask(TaskPlan):
         """Those of every task, and this one's own."""
         words = super().reductions()
         if self.matched_at != MATCHED_AT:
-            at = f"matched at {self.matched_at:.2%} in the place of 99.22%"
+            at = f"matched at {self.matched_at:.2%} instead of 99.22%"
             words.append(Reduction("training", at, ("matched",)))
         if self.transforms < 32:
             words.append(Reduction("measuring", f"{self.transforms} of 32 transforms a digit"))
@@ -339,7 +339,7 @@ class TwoDigitTask(TaskPlan):
             words.append(Reduction("digits", f"{self.pairs:,} of 10,000 test pairs", of))
         if self.last_epochs < LAST_EPOCHS:
             mean_of = f"the last {self.last_epochs} epochs" if self.last_epochs > 1 else "the last epoch"
-            words.append(Reduction("measuring", f"{mean_of} in the place of {LAST_EPOCHS}"))
+            words.append(Reduction("measuring", f"{mean_of} instead of {LAST_EPOCHS}"))
         return words
 
 

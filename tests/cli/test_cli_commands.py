@@ -79,7 +79,7 @@ def test_plan_lists_its_runs_and_what_it_reduces(place) -> None:
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.out.splitlines() if "│" in line]
     variants = ("cnn", "capsnet-r3-recon", "diverging")
     assert rows == [["mnist", variant, "3 1 4", "4", "16"] for variant in variants]
-    assert "4 steps in the place of 300,000 steps" in said.out
+    assert "4 steps instead of 300,000 steps" in said.out
     assert "9 runs in 3 cells, budget reduced" in said.out
     assert not place.root.exists()
 
@@ -89,7 +89,7 @@ def test_the_paper_s_plan_reduces_nothing_but_what_it_says(place) -> None:
     assert said.code == 0
     less = dict(re.findall(r"^(\w+), with less than the paper's protocol: (.*)$", said.out, re.MULTILINE))
     assert less == {
-        "mnist": "46,875 steps in the place of the authors' 300,000",
+        "mnist": "46,875 steps instead of the authors' 300,000",
         "affnist": "matched on 40,000 of 320,000 images",
         "multimnist": "6,000,000 training pairs seen, of the paper's 60,000,000; 3 of 5 seeds",
         "two_digit": "nothing",

@@ -41,12 +41,12 @@ COUNTS = [  # paper.md of the project's facts; section 4 of the paper says 8.2M,
     ("capsnet-inverted-attention", 28, 8_215_568 + 3 * 16),
     ("capsnet-self-routing", 28, 8_215_568 + 1152 * 10 * (8 + 1)),
     ("capsnet-bias-official", 28, 8_215_568 + 160),
-    # W of 32 types, or one W, in the place of 1152
+    # W of 32 types, or one W, instead of 1152
     ("capsnet-share-type", 28, 8_215_568 - (1152 - 32) * 1280),
     ("capsnet-shared-uniform", 40, 13_475_648 - (4608 - 32) * 1280),
     ("capsnet-share-all", 28, 8_215_568 - (1152 - 1) * 1280),
     ("capsnet-share-all-learned", 28, 8_215_568 - (1152 - 1) * 1280 + 1152 * 10),
-    # the decoder sees 16 numbers in the place of 160
+    # the decoder sees 16 numbers instead of 160
     ("capsnet-agnostic", 28, 8_215_568 - 144 * 512),
     # 192 features to ten vectors of 16-D, and CapsNet's decoder
     ("cnn-recon", 28, 35_445_522 + 193 * 160 + (8_215_568 - 6_804_224)),

@@ -122,6 +122,6 @@ def test_the_stand_in_says_its_training_in_steps_and_not_in_epochs_of_digits_tha
         path.write_text(text.replace("IMAGES", str(images)))
         house = House.load(path, "uci-digits")
         (cell,) = house.cells
-        assert f"{steps} steps in the place of 300,000 steps" in house.reductions(cell)
+        assert f"{steps} steps instead of 300,000 steps" in house.reductions(cell)
         digests.add(cell.config_digest(0))
     assert len(digests) == 2  # the plan's digits decide how long is trained, though they are not there

@@ -35,7 +35,7 @@ def test_paper_s_plan_is_the_paper_s() -> None:
         assert cell.spec == shipped[cell.variant]
         assert cell.seeds == (0, 1, 2, 3, 4)
         assert cell.steps() == 46_875
-        assert house.reduced(cell) == [Reduction("budget", "46,875 steps in the place of the authors' 300,000")]
+        assert house.reduced(cell) == [Reduction("budget", "46,875 steps instead of the authors' 300,000")]
     assert house.reductions(house.cell("two_digit", "two-digit-kmeans")) == []
 
 
@@ -100,7 +100,7 @@ def test_quick_names_its_reductions() -> None:
     for task, words in (
         ("affnist", "single factors on 100 of 10,000 digits"),
         ("multimnist", "segmentation on 300 of 10,000 pairs"),
-        ("two_digit", "the last 2 epochs in the place of 5"),
+        ("two_digit", "the last 2 epochs instead of 5"),
     ):
         cells = [cell for cell in house.cells if cell.task == task]
         kind = "digits" if task == "multimnist" else "measuring"
@@ -115,14 +115,14 @@ AUTHORS = "budget: authors\nseeds: [0, 1]\ntraining: {steps: 300_000, decay_peri
 @pytest.mark.parametrize(
     ("head", "task", "words"),
     [
-        (SHORT, "mnist: {variants: [cnn], training: {epochs: 1}}", "469 steps in the place of the authors' 300,000"),
+        (SHORT, "mnist: {variants: [cnn], training: {epochs: 1}}", "469 steps instead of the authors' 300,000"),
         (SHORT, "two_digit: {variants: [two-digit-kmeans], training: {epochs: 1}}", "469 steps, less than the"),
         (SHORT, "two_digit: {variants: [two-digit-max-mlp], training: {epochs: 10}}", "4,688 steps, less than the"),
-        (AUTHORS, "mnist: {variants: [cnn], training: {steps: 500}}", "500 steps in the place of the authors'"),
+        (AUTHORS, "mnist: {variants: [cnn], training: {steps: 500}}", "500 steps instead of the authors'"),
         (
             SHORT,
             "mnist: {variants: [cnn], axes: {per_class: [9]}, training: {epochs: 9}}",
-            "4,219 steps in the place of",
+            "4,219 steps instead of",
         ),
         (AUTHORS, "multimnist: {variants: [capsnet-r1-recon]}", "38,400,000 training pairs seen, of the paper's"),
     ],

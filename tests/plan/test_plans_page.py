@@ -33,7 +33,7 @@ def default(model: type[BaseModel], key: str) -> str:
     """A key's default as the page says it."""
     field = model.model_fields[key]
     if field.is_required():
-        return "must be said"
+        return "required"
     value = field.default
     if value is None or value == "" or (isinstance(value, BaseModel) and value == type(value)()):
         return "-"

@@ -24,15 +24,15 @@ def house(folder: Path, head: str, task: str) -> House:
 @pytest.mark.parametrize(
     ("head", "task", "words"),
     [
-        (AUTHORS % ", batch: 8", CNN % "", ["batch 8 in the place of 128"]),
-        (AUTHORS % ", rate: 0.01, decay: 1", CNN % "", ["rate 0.01 in the place of 0.001", "decay 1.0 in the place"]),
-        (AUTHORS % "", CNN % ", training: {decay_period: 900}", ["decay_period 900 in the place of published"]),
+        (AUTHORS % ", batch: 8", CNN % "", ["batch 8 instead of 128"]),
+        (AUTHORS % ", rate: 0.01, decay: 1", CNN % "", ["rate 0.01 instead of 0.001", "decay 1.0 instead"]),
+        (AUTHORS % "", CNN % ", training: {decay_period: 900}", ["decay_period 900 instead of published"]),
         (AUTHORS % "", CNN % ", training: {decay_period: 2000}", []),  # what published means on MNIST
-        (SHORT % ", floor: 0.0001", CNN % "", ["floor 0.0001 in the place of 1e-06"]),
-        (SHORT % "", CNN % ", training: {decay_period: published}", ["decay_period published in the place of scaled"]),
+        (SHORT % ", floor: 0.0001", CNN % "", ["floor 0.0001 instead of 1e-06"]),
+        (SHORT % "", CNN % ", training: {decay_period: published}", ["decay_period published instead of scaled"]),
         (SHORT % ", precision: bf16", CNN % "", []),  # every manifest and caption names it
         (SHORT % "", "two_digit: {variants: [two-digit-kmeans], training: {decay: 1.0}}", []),  # the source's Adam
-        (SHORT % "", "two_digit: {variants: [two-digit-kmeans]}", ["decay 0.96 in the place of 1.0"]),
+        (SHORT % "", "two_digit: {variants: [two-digit-kmeans]}", ["decay 0.96 instead of 1.0"]),
         (
             SHORT % "",
             "affnist: {variants: [cnn-pool], training: {epochs: 49}}",
@@ -101,7 +101,7 @@ ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
         ),
         (
             "affnist: {variants: [cnn-pool], matched_at: 0.98}",
-            "matched at 98.00% in the place of 99.22%",
+            "matched at 98.00% instead of 99.22%",
             "training",
             {"matched"},
         ),

@@ -85,7 +85,7 @@ def test_the_crossed_interval_covers_the_truth_as_it_says(
 def test_the_crossed_test_keeps_its_level_in_the_tails(n: int, spreads: tuple[float, ...], trials: int) -> None:
     """The first step of Holm's over 8 claims, where the digits' variance is 0.15 of the seeds'.
 
-    Satterthwaite's t alone rejects too often here: 2.2, 1.9 and 1.3 % in the place of 0.625 %.
+    Satterthwaite's t alone rejects too often here: 2.2, 1.9 and 1.3 % instead of 0.625 %.
     """
     rng, digits, level = np.random.default_rng(n), 30, 0.05 / 8
     over_seeds = sum(spread**2 for spread in spreads) / n

@@ -98,7 +98,7 @@ def same_table(ours: pd.DataFrame, name: str) -> None:
 
 
 def said(pattern: str) -> tuple[str, ...]:
-    """What README says in the place of the groups of `pattern`. A sentence that is gone or said twice is a failure."""
+    """What README says instead of the groups of `pattern`. A sentence that is gone or said twice is a failure."""
     found = list(re.finditer(pattern, README))
     assert len(found) == 1, f"README says {len(found)} times what this test reads with {pattern!r}; mend either."
     return found[0].groups()
@@ -275,7 +275,7 @@ def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() ->
     for variant, words in (
         ("replace", "one above the other, by {} points ({} to {})"),
         ("kmeans", "k-means by {} ({} to {})"),
-        ("dynamic-half", "they do so too ({} points, {} to {})"),
+        ("dynamic-half", "dynamic routing apart, one above the other ({} points, {} to {})"),
     ):
         told = words.format(*(f"{table.loc[f'two-digit-{variant}', end]:.1f}" for end in ends))
         assert told in " ".join(page.split())

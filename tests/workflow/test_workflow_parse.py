@@ -94,7 +94,7 @@ def test_the_paper_is_read_without_torch_and_without_anything_of_quick(place, cl
     assert plan_record == resolved["plan"]
     assert plan_record["budget"] == "short"
     # of quick's width, epochs and seeds nothing is left
-    assert plan_record["reductions"]["mnist"] == ["46,875 steps in the place of the authors' 300,000"]
+    assert plan_record["reductions"]["mnist"] == ["46,875 steps instead of the authors' 300,000"]
 
 
 @pytest.mark.parametrize("name", ["smoke", "quick", "paper", "paper-authors"])

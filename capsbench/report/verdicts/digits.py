@@ -101,7 +101,7 @@ def _of_images(stored: Arrays, side: Side) -> ScoredAnswers:
 
 
 def _of_pairs(stored: Arrays, side: Side) -> ScoredAnswers:
-    """As `_of_images`, of MultiMNIST, which counts pairs by digit in the place of naming each one's."""
+    """As `_of_images`, of MultiMNIST, which counts pairs by digit instead of naming each one's."""
     missed, counts = stored["missed"], stored["digits"].astype(np.int64)
     if not np.array_equal(counts.sum(0), [2 * (missed == level).sum() for level in range(3)]):
         raise ValueError("counts other pairs by digit than it has")
