@@ -1,4 +1,4 @@
-"""MNIST: the error after the last epoch, reconstructions, the perturbation grid of figure 4, and how it routes."""
+"""MNIST: the error after the last epoch, calibration, reconstructions, the perturbations of figure 4, and routing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from capsbench.data.mnist import test_images
 from capsbench.data.testing import at_most
+from capsbench.evaluation.calibration import calibration_error, overconfidence, reliability
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.microscope import routing_condition
 from capsbench.evaluation.pictures import hardest, has_decoder, pixels, reconstructions
@@ -45,15 +46,17 @@ def evaluate(trained: Trained) -> list[Condition]:
     if predictions.poses is not None and has_decoder(trained.cell.spec):
         arrays["reconstructions"] = reconstructions(trained.model, digits.images, labels, predictions.poses, predicted)
         arrays["perturbations"] = perturbations(trained.model, predictions.poses, labels, predicted)
-    error = 100 * (count - correct) / count
+    error, bins = 100 * (count - correct) / count, reliability(predictions.scores, labels)
     train_error = error_on_training_digits(trained, min(count, options.train_error_images))  # type: ignore[attr-defined]
     metrics = {
         "error": (error, "%"),
         "correct": (float(correct), "images"),
         "train_error": (train_error, "%"),
         "train_test_gap": (error - train_error, "%"),
+        "ece": (calibration_error(bins), "%"),
+        "overconfidence": (overconfidence(bins), "%"),
     }
-    conditions = [Condition("test", count, metrics, arrays)]
+    conditions = [Condition("test", count, metrics, arrays, {"reliability": bins})]
     if "routing" in options.conditions(trained.cell.spec):
         some = at_most(digits, options.routing_images)  # type: ignore[attr-defined]
         conditions.append(routing_condition(trained.model, trained.cell.spec, some))

@@ -20,7 +20,7 @@ from capsbench.provenance import digest_of
 _MEASURES = ("mse", "psnr", "ssim", "dice", "iou", "dice_ink", "iou_ink", "exclusive_iou", "overlap_iou")
 _PAIRS = ("top2_accuracy", "both_above_half_accuracy")
 METRICS: dict[str, dict[str, tuple[str, ...]]] = {  # what a claim may be about: task, condition, metric
-    "mnist": {"test": ("error", "train_test_gap")},
+    "mnist": {"test": ("error", "train_test_gap", "ece", "overconfidence")},
     "affnist": {"matched": ("accuracy",), "converged": ("accuracy", "held_out_accuracy")},
     "multimnist": {
         "test": (
@@ -90,7 +90,7 @@ class Claim(Strict):
         names = said if isinstance(said, list) else [said]
         fits = names and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
         if said is not None and not fits:
-            raise ValueError("plan must be the name of a plan, or a list of several, each once")
+            raise ValueError("plan must be the name of a plan, or a list of names without repetition")
         return tuple(said) if isinstance(said, list) else said
 
     @model_validator(mode="after")
@@ -158,7 +158,7 @@ def load_claims(path: Path | None = None) -> Claims:
     if not isinstance(families, dict) or not all(isinstance(words, str) for words in families.values()):
         raise PlanError(f"{file}: families must be a mapping of names to sentences.")
     if not isinstance(plans, dict) or not all(isinstance(home, str | list) for home in plans.values()):
-        raise PlanError(f"{file}: plans must be a mapping of families to plans, one or a list of them.")
+        raise PlanError(f"{file}: plans must be a mapping of families to one plan or a list of plans.")
     if lost := [name for name in plans if name not in families]:
         raise PlanError(f"{file}: plans.{lost[0]}: no family {lost[0]!r}{nearest(lost[0], families)}")
     if not isinstance(values, list) or not values:
@@ -169,7 +169,7 @@ def load_claims(path: Path | None = None) -> Claims:
         claim = _claim(_at_home(value, plans), file, number)
         _check(claim, f"{file}: claims.{claim.id}", families, shipped)
         if claim.id in {other.id for other in claims}:
-            raise PlanError(f"{file}: claims.{claim.id} stands twice; choose another id.")
+            raise PlanError(f"{file}: claims.{claim.id} appears twice; choose another id.")
         claims.append(claim)
     if idle := [name for name in families if name not in {claim.family for claim in claims}]:
         raise PlanError(f"{file}: families.{idle[0]} has no claim; remove it.")
@@ -212,7 +212,7 @@ def _check(claim: Claim, place: str, families: dict[str, str], shipped: dict[str
     tasks = {side.task for side in claim.sides()}
     if len(tasks) > 1:
         raise PlanError(
-            f"{place}: cell and baseline are of the tasks {' and '.join(sorted(tasks))}; compare within one."
+            f"{place}: cell and baseline belong to different tasks, {' and '.join(sorted(tasks))}; compare within one."
         )
     (task,) = tasks
     if (claim.data in DATA_OF_AFFNIST) != (task == "affnist"):
@@ -231,7 +231,7 @@ def _check(claim: Claim, place: str, families: dict[str, str], shipped: dict[str
             raise PlanError(f"{place}.{key}: {task} has no metric {name!r}{nearest(name, conditions[claim.condition])}")
     if claim.test == "crossed" and (task, claim.condition, claim.metric) not in CROSSED:
         raise PlanError(
-            f"{place}.test: {claim.metric} under {claim.condition} has no stored answers to single images; say welch."
+            f"{place}.test: {claim.metric} under {claim.condition} has no stored answers to single images; use welch."
         )
 
 
@@ -245,6 +245,8 @@ def _check_cell(name: str, place: str, shipped: dict[str, Spec]) -> None:
     if variant not in shipped:
         raise PlanError(f"{place}: no variant {variant!r}{nearest(variant, shipped)}")
     if axis and not AXIS_VALUE.fullmatch(value):
-        raise PlanError(f"{place}: {name!r} is no row of an axis; say {task}/{variant}+n100, +r5, +tuned or +bf16.")
+        raise PlanError(
+            f"{place}: {name!r} is not a row of an axis; write {task}/{variant}+n100, +r5, +tuned or +bf16."
+        )
     if reason := TASKS[task](variants=[variant]).unfit(shipped[variant]):
         raise PlanError(f"{place}: variant {variant} {reason}.")

@@ -58,12 +58,15 @@ SPECS = {
             "Test error on {badge}, last epoch",
             ("test",),
             "test",
-            (Metric("error", "error", "%", better="less"),),
+            (
+                Metric("error", "error", "%", better="less"),
+                Metric("ece", "calibration error", "%", headline=False, better="less"),
+            ),
             "One digit",
         ),
         TableSpec(
             "affnist",
-            "Accuracy under affine transforms that training never showed",
+            "Accuracy under affine transforms never seen in training",
             ("matched", "converged"),
             "converged",
             (Metric("accuracy", "accuracy", "%", better="greater"),),

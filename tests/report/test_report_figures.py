@@ -51,11 +51,11 @@ def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> No
     assert [text.get_text() for text in error.figure.legends[0].get_texts()] == ["mean", "a seed", "the paper's value"]
     assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["capsnet-r3-recon"]
     assert error.caption.startswith(
-        "Dot: the mean over seeds; strokes: single seeds. One alone, or several that agree, have no interval."
+        "Dot: the mean over seeds; strokes: single seeds. One seed, or several that agree, have no interval."
     )
     assert f"{len(toy.TASKS['mnist']) - 1} rows without a run yet." in error.caption
     hardest = draw("hardest", results)
-    assert "that the one run, of CapsNet r=3, reconstruction, gets wrong" in hardest.caption
+    assert "that the only run, of CapsNet r=3, reconstruction, gets wrong" in hardest.caption
     written = [text.get_text() for text in hardest.figure.findobj(mpl.text.Text) if "→" in text.get_text()]
     assert written
     assert not any("/" in words for words in written)
@@ -68,7 +68,7 @@ def test_losses_that_are_weighed_differently_are_not_said_to_be_the_same(tmp_pat
         variant = {"model": "two-digit", "loss": "margin", "down_weight": (0.25, 0.5)[k % 2], "train_on": "task"}
         toy.change_json(path, config={"variant": variant, "training": {}, "task": {}, "dataset": "mnist"})
     caption = draw("training_curves", collect(folder)).caption
-    assert "The margin loss does not weigh absent classes alike (lambda 0.25 and 0.5): compare the shapes" in caption
+    assert "The margin loss weighs absent classes differently (lambda 0.25 and 0.5): compare the shapes" in caption
     assert "All rows have the same loss." not in caption
 
 
@@ -88,7 +88,7 @@ def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: 
         assert draw(name, collect(folder)).caption.endswith(" Pairs are resized for one row.")
     toy.fail(folder, "two_digit", toy.TASKS["two_digit"][0], 0)  # its row is gone from the pictures
     for name in ("two_digit_top2", "two_digit_curves"):
-        assert "Left out of the means, named on the page: 1 failed." in draw(name, collect(folder)).caption
+        assert "Left out of the means, listed on the report page: 1 failed." in draw(name, collect(folder)).caption
 
 
 def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:
@@ -159,7 +159,7 @@ def test_the_large_marker_is_where_training_ended_or_is_not_drawn(folder: Path) 
     (axes,) = drawing.figure.axes
     seeds = len(list(folder.glob("runs/affnist/*/seed-*/curve.csv")))
     assert sum(len(line.get_xdata()) for line in axes.lines if line.get_markersize() == 8) == seeds - 1
-    assert "are not shown, 1 end of training among them" in drawing.caption
+    assert "are not shown, including 1 end of training" in drawing.caption
 
 
 def test_a_footnote_covers_nothing() -> None:
@@ -188,12 +188,27 @@ def test_no_metadata_tells_when_or_with_what(spoiled: tuple[Path, Report]) -> No
         assert b"CreationDate" not in figure.pdf.read_bytes()
 
 
+def test_calibration_takes_seeds_together_and_leaves_out_what_few_images_tell(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    other = folder / "runs" / "mnist" / "cnn" / "seed-1" / "test" / "reliability.csv"
+    frame = pd.read_csv(other)
+    frame.loc[1, ["images", "confidence", "accuracy"]] = [200, 0.65, 0.9]
+    frame.to_csv(other, index=False)
+    results = collect(folder)
+    (axes,) = draw("mnist_calibration", results).figure.axes
+    diagonal, line = axes.get_lines()
+    assert list(zip(*diagonal.get_data(), strict=True)) == [(0, 0), (1, 100)]
+    # 600 at 0.63 and 200 at 0.65; ten images between 8/15 and 0.6 are too few
+    assert line.get_xdata().tolist() == pytest.approx([0.635, 0.96])
+    assert line.get_ydata().tolist() == pytest.approx([60, 99])
+
+
 def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     (folder / "figures").mkdir()
     (folder / "figures" / "reconstructions.png").write_bytes(b"of an earlier report")
     drawn, not_drawn = draw_figures(collect(folder), folder / "figures")
-    names = {"mnist_error", "mnist_confusion", "hardest", "training_curves", "cost"}
+    names = {"mnist_error", "mnist_confusion", "mnist_calibration", "hardest", "training_curves", "cost"}
     assert {figure.name for figure in drawn} == names
     assert set(not_drawn) == set(figures()) - names
     assert "decoder" in not_drawn["reconstructions"]
@@ -209,6 +224,7 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
         ("reconstructions", "mnist/capsnet-r3-recon/seed-0/test/reconstructions.npz"),
         ("mnist_confusion", "mnist/cnn/seed-0/test/predictions.npz"),
         ("affnist_confusion", "affnist/cnn-pool/seed-0/converged/predictions.npz"),
+        ("mnist_calibration", "mnist/cnn/seed-0/test/reliability.csv"),
         ("hardest", "mnist/cnn/seed-0/test/hardest.npz"),
         ("perturbations", "mnist/capsnet-r3-recon/seed-0/test/perturbations.npz"),
         ("multimnist_pictures", "multimnist/capsnet-r3-recon/seed-0/test/segmentation.npz"),

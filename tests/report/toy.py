@@ -220,7 +220,9 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
         offsets = np.linspace(-0.25, 0.25, 11)
         grid = np.stack([[[bent(d, k, o) for o in offsets] for k in range(16)] for d in (3, 5, 8)])
         arrays["perturbations"] = {"grid": grid, "labels": np.array([3, 5, 8], dtype=np.uint8), "offsets": offsets}
-    conditions = {"test": (10_000, metrics, {}, arrays)}
+    columns = ["confidence_low", "confidence_high", "images", "confidence", "accuracy"]
+    rows = [(8 / 15, 0.6, 5, 0.57, 0.2), (0.6, 2 / 3, 600, 0.63, 0.5), (14 / 15, 1.0, 9395, 0.96, 0.99)]
+    conditions = {"test": (10_000, metrics, {"reliability": pd.DataFrame(rows, columns=columns)}, arrays)}
     if variant.startswith("capsnet"):
         conditions["routing"] = (2_000, *routing(3 if "r3" in variant else 1, error, rng), {})
     return conditions

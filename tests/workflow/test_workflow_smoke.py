@@ -18,6 +18,7 @@ TASKS = ("mnist", "affnist", "multimnist", "two_digit")
 FIGURES = {
     "mnist_error",
     "mnist_confusion",
+    "mnist_calibration",
     "hardest",
     "affnist_confusion",
     "reconstructions",
@@ -36,10 +37,17 @@ FIGURES = {
 }
 ARRAYS = {  # beside metrics.json, of each condition of docs/results-format.md
     "mnist/capsnet-r3-recon": {
-        "test": {"predictions.npz", "scores.npz", "reconstructions.npz", "perturbations.npz", "hardest.npz"},
+        "test": {
+            "predictions.npz",
+            "scores.npz",
+            "reconstructions.npz",
+            "perturbations.npz",
+            "hardest.npz",
+            "reliability.csv",
+        },
         "routing": {"iterations.csv", "logits.csv"},
     },
-    "mnist/cnn": {"test": {"predictions.npz", "scores.npz", "hardest.npz"}},
+    "mnist/cnn": {"test": {"predictions.npz", "scores.npz", "hardest.npz", "reliability.csv"}},
     "affnist/capsnet-r3-recon": {"converged": {"predictions.npz", "scores.npz", "reconstructions.npz", "factors.csv"}},
     "multimnist/capsnet-r3-recon": {"test": {"predictions.npz", "scores.npz", "segmentation.npz", "overlap.csv"}},
     "two_digit/two-digit-average-mlp": {
