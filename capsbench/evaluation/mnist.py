@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from capsbench.data.mnist import test_images
 from capsbench.data.testing import at_most
+from capsbench.evaluation.attacks import attacked_condition
 from capsbench.evaluation.calibration import calibration_error, overconfidence, reliability
 from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.microscope import routing_condition
@@ -23,9 +24,10 @@ OFFSETS = tuple(round(-0.25 + 0.05 * k, 2) for k in range(11))  # figure 4: [-0.
 
 
 def evaluate(trained: Trained) -> list[Condition]:
-    """`test`: 10,000 test images (or as few as the plan says), never shifted, none to choose by; and `routing`.
+    """`test`: 10,000 test images (or as few as the plan says), never shifted, none to choose by; `routing`; `attacked`.
 
-    The latter, for variants that route, on the first of them: as many as the plan's `routing_images`.
+    The last two on the first of them, as many as the plan's `routing_images` (of variants that route) and
+    `attack_images`.
     """
     options = trained.cell.options
     digits = at_most(trained.digits.test, options.test_images)
@@ -60,6 +62,8 @@ def evaluate(trained: Trained) -> list[Condition]:
     if "routing" in options.conditions(trained.cell.spec):
         some = at_most(digits, options.routing_images)  # type: ignore[attr-defined]
         conditions.append(routing_condition(trained.model, trained.cell.spec, some))
+    if "attacked" in options.conditions(trained.cell.spec):
+        conditions.append(attacked_condition(trained.model, at_most(digits, options.attack_images)))  # type: ignore[attr-defined]
     return conditions
 
 

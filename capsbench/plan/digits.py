@@ -11,7 +11,13 @@ from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, TaskPlan
 # Training digits of the class that has fewest: MNIST's fives, scikit-learn's eights
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
 # what scikit-learn's digits have at the most, and what tasks take of them where a plan asks for more
-STAND_IN_IMAGES = {"train_images": 1_297, "test_images": 500, "held_out": 200, "routing_images": 500}
+STAND_IN_IMAGES = {
+    "train_images": 1_297,
+    "test_images": 500,
+    "held_out": 200,
+    "routing_images": 500,
+    "attack_images": 500,
+}
 STAND_IN_PAIRS = {"test_pairs": 500 * (500 - 50)}  # each test digit with all but the largest class
 LARGEST_CLASS = 133  # of the 1,297: whichever of them are left, no digit has more of its own class
 
@@ -73,4 +79,6 @@ def check_digits_a_class(task: TaskPlan, dataset: str, path: Path) -> None:
                 f"{said}, but the smallest class of {dataset} has {smallest:,} training digits; ask for fewer."
             )
         if key in axis.values() and value == there // CLASSES:
-            raise PlanError(f"{said}, which is all that its variants train on; leave it out, for they are that row.")
+            raise PlanError(
+                f"{said}, which is all that its variants train on anyway; leave it out, since that row exists already."
+            )

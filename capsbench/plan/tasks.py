@@ -1,7 +1,6 @@
 """The tasks: what each measures on, and the options a plan may set.
 
-Options that change training stand in `TRAINING`; they are part of a run's digest. The others belong to evaluation:
-changing one evaluates again and trains nothing.
+Options in `TRAINING` change training and are part of a run's digest; any other evaluates again and trains nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class TrainingPart(Strict):
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:
         if self.epochs is not None and self.steps is not None:
-            raise ValueError("say either epochs or steps, not both")
+            raise ValueError("give either epochs or steps, not both")
         return self
 
     def over(self, other: TrainingPart) -> TrainingPart:
@@ -167,7 +166,9 @@ class TaskPlan(Said):
         if (self.test_images or 0) > TEST_DIGITS:
             raise ValueError(f"test_images is {self.test_images:,}, and there are {TEST_DIGITS:,} test digits")
         if len(self.ladder) == 1:
-            raise ValueError(f"ladder names {self.ladder[0]} alone; each row is compared with the one before: name two")
+            raise ValueError(
+                f"ladder names only {self.ladder[0]}; each row is compared with the one before: name at least two"
+            )
         return self
 
     def training_options(self) -> dict[str, Any]:
@@ -206,10 +207,10 @@ class TaskPlan(Said):
         if spec.train_on == "pairs" and self.NAME != "two_digit":
             return f"has train_on: pairs, which only the two_digit task knows, not {self.NAME}"
         if spec.train_on == "pairs" and not spec.takes_any_size():
-            return "has train_on: pairs, images twice as large as digits, and takes images of one size"
+            return "has train_on: pairs, images twice as large as digits, but its model takes images of one size only"
         if spec.train_on == "pairs" and getattr(spec, "reconstruction", "none") != "none":
             return (
-                "has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction: none"
+                "has train_on: pairs and a decoder, which draws pictures of one digit's size; set reconstruction: none"
             )
         return None
 
@@ -223,18 +224,19 @@ class MnistTask(TaskPlan):
 
     train_error_images: PositiveInt = TEST_DIGITS  # training digits for `train_error`, at most as many as are tested
     routing_images: NonNegativeInt = TEST_DIGITS  # test digits for the diagnostics of routing; 0: none of it
+    attack_images: NonNegativeInt = 0  # test digits that are attacked; 0: none
 
     def conditions(self, spec: Spec) -> tuple[str, ...]:
-        """Variants that route are looked at under the microscope too."""
-        return (*self.CONDITIONS, "routing") if self.routing_images and spec.routes() else self.CONDITIONS
+        """Variants that route are looked at under the microscope too; all are attacked where the plan says so."""
+        asked = {"routing": self.routing_images and spec.routes(), "attacked": self.attack_images}
+        return (*self.CONDITIONS, *(name for name, images in asked.items() if images))
 
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""
         words = super().reductions()
         seen = min(self.train_error_images, self.test_images or TEST_DIGITS)
         if seen < TEST_DIGITS:
-            on = f"training error on {seen:,} digits"
-            words.append(Reduction("digits", on, ("train_error", "train_test_gap")))
+            words.append(Reduction("digits", f"training error on {seen:,} digits", ("train_error", "train_test_gap")))
         return words
 
 
@@ -326,7 +328,9 @@ class TwoDigitTask(TaskPlan):
     def unfit(self, spec: Spec) -> str | None:
         """As of every task; and a control that trains on pairs has to see what it is tested on."""
         if self.squeezed and spec.train_on == "pairs":
-            return "has train_on: pairs, which are whole, and the task's squeezed: true shows it others in the test"
+            return (
+                "trains on whole pairs (train_on: pairs), but the task's squeezed: true would test it on squeezed ones"
+            )
         return super().unfit(spec)
 
     def reductions(self) -> list[Reduction]:

@@ -35,7 +35,12 @@ TRAINS: dict[str, dict[str, tuple[Any, Any]]] = {
     | {"pairs": (500, 1_000), "last_epochs": (3, 5), "test_images": (400, 500), "squeezed": ("true", "false")},
 }
 EVALUATES: dict[str, dict[str, tuple[Any, Any]]] = {
-    "mnist": {"test_images": (400, 500), "train_error_images": (50, 60), "routing_images": (0, 50)},
+    "mnist": {
+        "test_images": (400, 500),
+        "train_error_images": (50, 60),
+        "routing_images": (0, 50),
+        "attack_images": (0, 9),
+    },
     "affnist": {"matched_at": (0.98, 0.9922), "factor_images": (50, 60), "download_official": ("true", "false")},
     "multimnist": {"test_images": (400, 500), "test_pairs": (500, 600), "segmentation_pairs": (50, 60)},
 }

@@ -203,12 +203,28 @@ def test_calibration_takes_seeds_together_and_leaves_out_what_few_images_tell(tm
     assert line.get_ydata().tolist() == pytest.approx([60, 99])
 
 
+def test_attacks_begin_with_the_accuracy_without_any_and_name_their_images(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0,), tasks={"mnist": ["cnn"]})
+    drawing = draw("mnist_attacks", collect(folder))
+    mean = [axes.get_lines()[-1].get_xydata().tolist() for axes in drawing.figure.axes]
+    assert mean == [[[0, 98], [0.1, 70], [0.3, 10]], [[0, 98], [0.1, 40], [0.3, 0]]]
+    assert "on the first 100 test digits" in drawing.caption
+
+
 def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     (folder / "figures").mkdir()
     (folder / "figures" / "reconstructions.png").write_bytes(b"of an earlier report")
     drawn, not_drawn = draw_figures(collect(folder), folder / "figures")
-    names = {"mnist_error", "mnist_confusion", "mnist_calibration", "hardest", "training_curves", "cost"}
+    names = {
+        "mnist_error",
+        "mnist_confusion",
+        "mnist_calibration",
+        "mnist_attacks",
+        "hardest",
+        "training_curves",
+        "cost",
+    }
     assert {figure.name for figure in drawn} == names
     assert set(not_drawn) == set(figures()) - names
     assert "decoder" in not_drawn["reconstructions"]
@@ -225,6 +241,7 @@ def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
         ("mnist_confusion", "mnist/cnn/seed-0/test/predictions.npz"),
         ("affnist_confusion", "affnist/cnn-pool/seed-0/converged/predictions.npz"),
         ("mnist_calibration", "mnist/cnn/seed-0/test/reliability.csv"),
+        ("mnist_attacks", "mnist/cnn/seed-0/attacked/attacks.csv"),
         ("hardest", "mnist/cnn/seed-0/test/hardest.npz"),
         ("perturbations", "mnist/capsnet-r3-recon/seed-0/test/perturbations.npz"),
         ("multimnist_pictures", "multimnist/capsnet-r3-recon/seed-0/test/segmentation.npz"),

@@ -223,6 +223,9 @@ def mnist(variant: str, rng: np.random.Generator) -> dict[str, Any]:
     columns = ["confidence_low", "confidence_high", "images", "confidence", "accuracy"]
     rows = [(8 / 15, 0.6, 5, 0.57, 0.2), (0.6, 2 / 3, 600, 0.63, 0.5), (14 / 15, 1.0, 9395, 0.96, 0.99)]
     conditions = {"test": (10_000, metrics, {"reliability": pd.DataFrame(rows, columns=columns)}, arrays)}
+    moved = [("none", 0.0, 2.0), ("fgsm", 0.1, 30.0), ("pgd", 0.1, 60.0), ("fgsm", 0.3, 90.0), ("pgd", 0.3, 100.0)]
+    attacks = pd.DataFrame([(*row, 100) for row in moved], columns=["attack", "epsilon", "error", "images"])
+    conditions["attacked"] = (100, {"pgd_error_e10": (60.0, "%")}, {"attacks": attacks}, {})
     if variant.startswith("capsnet"):
         conditions["routing"] = (2_000, *routing(3 if "r3" in variant else 1, error, rng), {})
     return conditions

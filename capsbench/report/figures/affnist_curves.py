@@ -62,10 +62,10 @@ def draw(results: Results) -> Drawing:
     key(figure, looks(results), list(curves))
     words = [
         "Each line is a seed, each small marker an evaluation during training, the large marker the end of training.",
-        "Points further right are better trained, points further up carry more over to transformations never shown.",
+        "Points further right are better trained; points further up generalise better to transformations never seen.",
     ]
     if left > lowest:
-        ends = f", {counted(cut, 'end')} of training among them" if cut else ""
+        ends = f", including {counted(cut, 'end')} of training" if cut else ""
         words.append(f"Evaluations under {left:.3g} % held-out accuracy are not shown{ends}.")
     caption = " ".join(words + conditions_in_words(results, "affnist"))
     return Drawing(figure, "Accuracy on transformed digits along training", caption, ("affnist",))

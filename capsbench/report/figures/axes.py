@@ -47,8 +47,8 @@ def draw(results: Results) -> Drawing:
     key(figure, found, bases)
     tasks = list(dict.fromkeys(panel.task for panel in panels))
     words = [
-        "Dot and bar: mean over seeds and Student's t 95 % interval, which may go on beyond the panel; strokes: seeds.",
-        "Each point is trained anew; only the axis differs along a line.",
+        "Dot and bar: mean over seeds and Student's t 95 % interval (it may extend beyond the panel); strokes: seeds.",
+        "Each point is trained from scratch; along a line only the axis differs.",
         *(task_in_words(results, task) for task in tasks),
     ]
     return Drawing(figure, "Along the axes", " ".join(words), tasks)

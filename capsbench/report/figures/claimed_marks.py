@@ -67,4 +67,7 @@ def in_words(marks: list[Mark]) -> list[str]:
     if not marks:
         return []
     own = "; grey ones are this suite's own" if any(mark.ours for mark in marks) else ""
-    return [f"Diamonds and triangles: what is claimed of a row, and more than what{own}; table `claims` says by whom."]
+    return [
+        f"Diamonds: what is claimed of a row; triangles: a bound that it is claimed to lie above or below{own}; "
+        "table `claims` says by whom."
+    ]

@@ -51,15 +51,15 @@ def draw(results: Results) -> Drawing:
     figure.legend(handles=[*handles, *_claimed_handles(drawn)], loc="outside upper left", ncols=4, fontsize=8.5)
     counts = listing(f"{count} {verdict}" for verdict, count in judged.counts().items())
     caption = [
-        "Mark and bar: our value with its interval, printed at the right: the Holm-adjusted one for a claimed",
-        "direction or equality, the 95 % one for a claimed value and for an equality that is not reproduced; cut at 0",
-        "and 100 %. A comparison shows the claimed cell less the other, or less the number that it is to beat. Diamond",
-        "and band: what is claimed, with its tolerance; a dashed line: no difference, or that number; on it a triangle",
-        "to the claimed side.",
-        f"Budget: {budget_words(results)}. Of all claims {counts}.{_not_drawn(judged, families)}",
+        "Mark and bar: our value with its interval, which is also printed at the right. The interval is the",
+        "Holm-adjusted one for a claimed direction or equality, and the 95 % one for a claimed value or an equality",
+        "that is not reproduced; it is cut off at 0 and 100 %. A comparison shows the claimed cell minus the other, or",
+        "minus the number that it has to beat. Diamond and band: what is claimed, with its tolerance. Dashed line: no",
+        "difference, or the number to beat; the triangle on it points to the claimed side.",
+        f"Budget: {budget_words(results)}. All claims: {counts}.{_not_drawn(judged, families)}",
     ]
     tasks = dict.fromkeys(side.task for found in families.values() for judgement in found for side in judgement.sides)
-    return Drawing(figure, "Claims and what became of them", " ".join(caption), list(tasks))
+    return Drawing(figure, "The claims and their verdicts", " ".join(caption), list(tasks))
 
 
 def _claimed_handles(drawn: list[Claim]) -> list[Artist]:
@@ -86,7 +86,7 @@ def _not_drawn(judged: Judged, families: dict[tuple[str, str], list[Judgement]])
     """What is undecided without an interval, as one seed is, has nothing to draw."""
     drawn = [id(judgement) for found in families.values() for judgement in found]
     missing = sum(j.verdict != "not run" and id(j) not in drawn for j in judged.judgements)
-    return f" {counted(missing, 'judged claim')} without an interval not drawn." if missing else ""
+    return f" Not drawn, for lack of an interval: {counted(missing, 'judged claim')}." if missing else ""
 
 
 def _families(judged: Judged, results: Results) -> dict[tuple[str, str], list[Judgement]]:
@@ -114,7 +114,7 @@ def _axis(judgement: Judgement, results: Results) -> str:
     unit = unit_of(judgement)
     if claim.kind == "value":
         return f"{metric}, {unit}" if unit else metric
-    what = "difference" if claim.expected is None else "ours less the claimed bound"
+    what = "difference" if claim.expected is None else "ours minus the claimed bound"
     return f"{what}, {unit}" if unit else f"{what}, {metric}"
 
 

@@ -49,9 +49,9 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
     runs = listing(f"{counted(len(counts[variant]), 'run')} of {variant}" for variant in chosen)
     others = sorted(set(counts) - set(chosen))
     caption = (
-        "How many test images of a digit (row) got a wrong answer (column), the mean over seeds; right answers are "
-        f"left out, an empty field is fewer than half an image. {runs}. "
-        + (f"Not shown, for want of room: {listing(others)}. " if others else "")
+        "How many test images of a digit (row) got a wrong answer (column), as a mean over seeds; right answers are "
+        f"left out, and an empty field means fewer than half an image. {runs}. "
+        + (f"Not shown, for lack of space: {listing(others)}. " if others else "")
         + " ".join(conditions_in_words(results, task))
     )
     return Drawing(figure, title, caption, (task,))

@@ -16,7 +16,7 @@ from capsbench.report.tables import Row, long_table, spec_for
 
 AXES: dict[str, Callable[[CostRow], float]] = {
     "parameters": lambda row: row.parameters,
-    "ms an image, inference": lambda row: 1000 / row.images_per_second["inference"],
+    "ms per image, inference": lambda row: 1000 / row.images_per_second["inference"],
 }
 
 
@@ -44,7 +44,7 @@ def draw(results: Results) -> Drawing:
     key(figure, looks(results), [v for v in looks(results) if v in shown])
     words = [
         "Mean over seeds and Student's t 95 % interval of each task's first metric against what a variant costs;",
-        "an interval may go on beyond the panel.",
+        "an interval may extend beyond the panel.",
     ]
     tasks = [sentence for task in found for sentence in (f"Task {task}:", *conditions_in_words(results, task))]
     return Drawing(

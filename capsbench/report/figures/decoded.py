@@ -31,7 +31,7 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
                 found[run.key.variant] = (run.key.seed, arrays)
     if not found:
         raise NotDrawnError(
-            f"no finished run of task {task} has a reconstructions.npz: that takes a variant with a decoder"
+            f"no finished run of task {task} has a reconstructions.npz, which needs a variant with a decoder"
         )
     figure = canvas(WIDTH, 1.32 * len(found))
     panels = figure.subplots(len(found), 2, squeeze=False)
@@ -53,10 +53,10 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
                 f"{variant}, seed {seed}: right" if chosen is right else "wrong: label→answer", loc="left", fontsize=8.5
             )
     caption = (
-        "Test digits (above) and what the decoder makes of the predicted class's vector, a capsule where the model has "
-        "them (below), up to "
+        "Test digits (above) and what the decoder makes of the predicted class's vector, or capsule where the model "
+        "has them (below): up to "
         f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
-        f"{f'Not shown, for want of room: {listing(more)}. ' if more else ''}"
+        f"{f'Not shown, for lack of space: {listing(more)}. ' if more else ''}"
         f"{' '.join(conditions_in_words(results, task))}"
     )
     return Drawing(figure, title, caption, (task,))

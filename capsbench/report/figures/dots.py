@@ -57,16 +57,16 @@ def interval_figure(results: Results, task: str, metric: str, title: str) -> Dra
     figure.legend(handles=handles[: 3 if with_paper else 2], loc="outside upper left", ncols=3, fontsize=8.5)
     words = [
         "Dot and bar: mean over seeds and Student's t 95 % interval; strokes: single seeds; "
-        "an arrow: the interval goes on beyond the panel."
+        "an arrow: the interval extends beyond the panel."
         if spread
-        else "Dot: the mean over seeds; strokes: single seeds. One alone, or several that agree, have no interval.",
+        else "Dot: the mean over seeds; strokes: single seeds. One seed, or several that agree, have no interval.",
     ]
     if empty:
         words.append(f"{counted(len(empty), 'row')} without a run yet.")
     if with_paper:
         words.append("Diamond: the paper's value, its bar one standard deviation where the paper gives it.")
         if not is_comparable(results, task):
-            words.append("It stands there for orientation, not for comparison.")
+            words.append("It is there for orientation, not for comparison.")
     return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)), (task,))
 
 

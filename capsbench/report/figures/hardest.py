@@ -50,14 +50,17 @@ def draw(results: Results) -> Drawing:
         show(axes, grid(1, COLUMNS, {(0, 0): np.stack([pictures[i] for i in line])}), [], words, size=7)
     if len(runs) == 1:
         return Drawing(
-            figure, "Test images that the one run gets wrong", _of_one_run(results, next(iter(answers)), order), (TASK,)
+            figure,
+            "Test images that the only run gets wrong",
+            _of_one_run(results, next(iter(answers)), order),
+            (TASK,),
         )
     everywhere = sum(all(a.predicted[i] != labels[i] for a in runs) for i in order)
     missing = sum(i not in pictures for i in order[: len(chosen)])
     caption = (
         f"Test digits with the largest share of wrong answers over {counted(len(answers), 'variant')} (each counting "
-        "alike) and their seeds, the hardest first; among equals the one whose true class is furthest behind. Above "
-        "each: the label → the most frequent wrong answer, and in how many runs the answer is wrong. "
+        "equally) and their seeds, the hardest first; of equals, first the one whose true class is furthest behind. "
+        "Above each: the label → the most frequent wrong answer, and in how many runs the answer is wrong. "
         f"{counted(everywhere, 'test image')} {'is' if everywhere == 1 else 'are'} wrong in all "
         f"{counted(len(runs), 'run')}. "
         + (f"Not among the pictures that evaluation stored: {counted(missing, 'harder image')}. " if missing else "")
@@ -69,7 +72,7 @@ def draw(results: Results) -> Drawing:
 def _of_one_run(results: Results, variant: str, order: list[int]) -> str:
     """The caption where there is no second run to compare with."""
     return (
-        f"The {counted(len(order), 'test digit')} that the one run, of {results.plan.title(variant)}, gets wrong (at "
+        f"The {counted(len(order), 'test digit')} that the only run, of {results.plan.title(variant)}, gets wrong (at "
         f"most {LINES * COLUMNS} are shown), first the one whose true class is furthest behind. Above each: the label "
         f"→ the answer. {' '.join(conditions_in_words(results, TASK))}"
     )

@@ -31,7 +31,7 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel(of[0].metric.heading)
     title, *words = ladder_caption(results, gains=False)
     explained = "Dot and bar: mean over seeds and Student's t 95 % interval; the line leads from rung to rung."
-    explained += " A bar may go on beyond the panel."
+    explained += " A bar may extend beyond the panel."
     return Drawing(figure, title.rstrip("."), " ".join([explained, *words]), [task for task, _ in panels])
 
 

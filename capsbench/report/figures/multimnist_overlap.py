@@ -47,6 +47,6 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel("overlap of the two digits")
         tidy(axes)
     key(figure, looks(results), variants)
-    words = ["By the share of one digit's box that the other's covers: thick lines are means, thin ones seeds."]
+    words = ["Against the share of one digit's box that the other's covers. Thick lines are means, thin ones seeds."]
     words += [*conditions_in_words(results, "multimnist"), *pairs_drawn(results)]
     return Drawing(figure, "Two digits, by how much they overlap", " ".join(words), ("multimnist",))

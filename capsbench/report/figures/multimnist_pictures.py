@@ -30,21 +30,21 @@ def draw(results: Results) -> Drawing:
     shown = headline_arrays(results, scored(results, "multimnist", "test"), "test/segmentation.npz", SHAPES)
     if shown is None or not len(shown[1]["merged"]):
         raise NotDrawnError(
-            "no finished run of task multimnist has a segmentation.npz: that takes a variant with a decoder"
+            "no finished run of task multimnist has a segmentation.npz, which needs a variant with a decoder"
         )
     run, found = shown
     right = (np.sort(found["labels"], axis=1) == np.sort(found["predicted"], axis=1)).all(axis=1)  # [n]
     figure = canvas(WIDTH, 3.15)
     panels = figure.subplots(1, 3, width_ratios=COLUMNS)
     _pairs(panels[0], found, np.flatnonzero(right)[: COLUMNS[0]], "right", COLUMNS[0], True)
-    _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: what is, what was said", COLUMNS[1], False)
+    _pairs(panels[1], found, np.flatnonzero(~right)[: COLUMNS[1]], "wrong: label, then answer", COLUMNS[1], False)
     chosen = np.arange(min(len(found["absent"]), COLUMNS[2]))
     words = [f"{_pair(found['labels'][i])}\n{found['absent_class'][i]}?" for i in chosen]
     lines = {(0, 0): found["merged"][chosen], (3, 0): found["absent"][chosen]}
     show(panels[2], grid(len(ROWS), COLUMNS[2], lines), [], words)
     panels[2].set_title("asked for an absent digit", loc="left", fontsize=8.5)
     caption = (
-        "From above: the merged input, the two digits it was made of, and what the decoder draws for each digit "
+        "From top to bottom: the merged input, its two digits, and what the decoder draws for each digit "
         "of the model's answer; on the left pairs that were recognised, in the middle pairs that were not (what they "
         "are, and below it what the model said), on the right the decoder asked for a digit that is not there. "
         f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"

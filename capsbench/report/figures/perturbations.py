@@ -20,7 +20,7 @@ def draw(results: Results) -> Drawing:
     runs = [run for run in scored(results, "mnist", "test") if run.has_capsules]
     shown = headline_arrays(results, runs, "test/perturbations.npz", SHAPES)
     if shown is None or not len(shown[1]["grid"]):
-        raise NotDrawnError("no finished run of task mnist has a perturbations.npz: that takes capsules and a decoder")
+        raise NotDrawnError("no finished run of task mnist has a perturbations.npz, which needs capsules and a decoder")
     run, found = shown
     count = len(found["grid"])
     chosen = np.linspace(0, count - 1, DIGITS + 2).round().astype(int)[1:-1] if count > DIGITS else np.arange(count)

@@ -28,7 +28,7 @@ def draw(results: Results) -> Drawing:
     passes = read_all(results, runs, f"{CONDITION}/iterations.csv", dict.fromkeys(COLUMNS, float))
     logits = read_all(results, runs, f"{CONDITION}/logits.csv", {"iteration": float, "change": float})
     if passes is None:
-        raise NotDrawnError(f"no run of task {TASK} has been looked at with {CONDITION}/iterations.csv")
+        raise NotDrawnError(f"no run of task {TASK} has a {CONDITION}/iterations.csv")
     first = passes.groupby(["variant", "seed"])["energy"].transform("first")
     passes["energy"] = passes["energy"] / first.where(first > 0)
     variants = [v for v in variants_looked_at(results) if v in set(passes["variant"])]
@@ -48,10 +48,10 @@ def draw(results: Results) -> Drawing:
     key(figure, looks(results), variants)
     words = [
         "Trained weights, more or fewer passes of routing at test time; thick lines are means over seeds, thin ones",
-        "seeds, a ring the number of passes of training.",
+        "seeds; a ring marks the number of passes used in training.",
         "A routing of one pass is a single point.",
-        "F is what dynamic routing with the paper's squash never lowers; other routings may.",
-        "Change of the logits: mean over i, j and images of |b_ij - b_ij of the pass before|, as in the appendix of",
+        "F is an energy that dynamic routing with the paper's squash never lowers; other routings may.",
+        "Change of the logits: mean over i, j and images of |b_ij - b_ij of the previous pass|, as in the appendix of",
         "Sabour et al. 2017.",
     ]
     caption = " ".join([*words, *caption_words(results, variants)])
@@ -71,7 +71,7 @@ def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variant
     axes.set_xlabel("pass")
     axes.set_ylabel("mean |change of logits|")
     if logits is None:
-        axes.text(0.5, 0.5, "no routing here tells its logits", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no routing here reports its logits", ha="center", transform=axes.transAxes)
         tidy(axes)
         return
     logits = logits.assign(change=logits["change"].where(logits["change"] > 0))  # settled to the last bit: no logarithm

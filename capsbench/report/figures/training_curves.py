@@ -49,8 +49,8 @@ def draw(results: Results) -> Drawing:
     tasks = [f"Task {task}: {' '.join(conditions_in_words(results, task)[1:])}" for task in curves]  # none is tested
     drawn = [run for task in curves for run in results.done(task)]
     caption = (
-        f"Training loss along training: thin lines are seeds, the thick line is their mean; "
-        f"a line has {POINTS} points at most, each the mean of as many steps. {_heights(drawn)} "
+        f"Training loss during training. Thin lines are seeds, the thick line is their mean; "
+        f"a line has at most {POINTS} points, each the mean over an equal stretch of it. {_heights(drawn)} "
         f"{counts}. Data: {results.plan.dataset.badge}. {' '.join(tasks)}"
     )
     return Drawing(figure, "Training curves", caption)
@@ -97,7 +97,7 @@ def _heights(runs: list[Run]) -> str:
         different.append("Not all rows add the same reconstruction term to their loss")
     if len(lambdas) > 1:
         different.append(
-            f"The margin loss does not weigh absent classes alike (lambda {listing(sorted(map(str, lambdas)))})"
+            f"The margin loss weighs absent classes differently (lambda {listing(sorted(map(str, lambdas)))})"
         )
     if len(images) > 1:
         different.append("Some rows are trained on pairs")

@@ -76,12 +76,12 @@ def draw(results: Results) -> Drawing:
     ]
     figure.legend(handles=[*handles, *handles_of(drawn)], loc="outside upper left", ncols=3, fontsize=8.5)
     words = [
-        "Bars: means over seeds; lines: Student's t 95 % intervals, cut at 0 and 100 %; strokes: seeds.",
+        "Bars: means over seeds; lines: Student's t 95 % intervals, cut off at 0 and 100 %; strokes: seeds.",
         *in_words(drawn),
         *([f"{counted(len(empty), 'row')} without a run yet."] if empty else []),
-        f"Top-2: the two highest scores are the two digits'. Both > 0.5: and both are above 0.5. These two alone: no "
-        f"other score is above 0.5. Compare panels of the same weights alone: a mean over the ends of the "
-        f"{last_epochs(results, TASK)} may be below a figure of the final weights.",
+        f"Top-2: the two digits have the two highest scores. Both > 0.5: they do, and both are above 0.5. These two "
+        f"alone: both are above 0.5, and no other score is. Only compare panels of the same weights: a mean over the "
+        f"ends of the {last_epochs(results, TASK)} may be below a figure of the final weights.",
         *conditions_in_words(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]

@@ -60,14 +60,14 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel("epochs before the last")
     sentences = [
         f"{PLACES.get(condition, condition).capitalize()}, after each of the last epochs of training on single digits.",
-        "Thin lines: seeds; thick lines: their means (of a single seed, that seed).",
-        "The axes are of log odds, so that rows near 0 and 100 % part, and have other ends in each panel; "
-        f"what lies beyond {ENDS[0]} or {ENDS[1]} is at the edge.",
+        "Thin lines: seeds; thick lines: their means (for a single seed, that seed).",
+        "The axes are in log odds, which spreads out rows near 0 and 100 %, and each panel has its own range; "
+        f"what lies beyond {ENDS[0]} or {ENDS[1]} % is drawn at the edge.",
         *conditions_in_words(results, TASK),
         *left_out_sentences(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
-    return Drawing(figure, "Two digits over the last epochs of training on single ones", " ".join(sentences), (TASK,))
+    return Drawing(figure, "Two digits, over the last epochs of training on single ones", " ".join(sentences), (TASK,))
 
 
 def _stretch(axes: Axes, percent: pd.Series) -> None:

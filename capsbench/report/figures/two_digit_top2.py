@@ -72,12 +72,13 @@ def draw(results: Results) -> Drawing:
     figure.legend(handles=[*handles, *handles_of(marks)], loc="outside upper left", ncols=3, fontsize=8.5)
     empty = without_runs(results, TASK)
     words_of = [
-        "A pair is right where its two digits have the two highest scores. Dots: means over seeds, of each the mean "
-        f"over the ends of the {last_epochs(results, TASK)}; bars: Student's t 95 % intervals, printed at the right.",
+        "A pair is right if its two digits have the two highest scores. Dots: means over seeds, each seed's being the "
+        f"mean over the ends of the {last_epochs(results, TASK)}; bars: Student's t 95 % intervals, printed at the "
+        "right.",
         *in_words(marks),
         *([f"{counted(len(empty), 'row')} without a run yet."] if empty else []),
         *conditions_in_words(results, TASK),
         *left_out_sentences(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
-    return Drawing(figure, "Two digits: both on top, by a model that saw single ones", " ".join(words_of), (TASK,))
+    return Drawing(figure, "Two digits: how often both have the highest scores", " ".join(words_of), (TASK,))

@@ -1,0 +1,115 @@
+"""White-box attacks: on a model whose worst direction is known, and on every variant that MNIST may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from stand_ins import coded_digits, spec_of, trained
+from torch import Tensor, nn
+
+from capsbench.data.batch import DigitSet
+from capsbench.data.digits import Digits
+from capsbench.evaluation.attacks import EPSILONS, attacked_condition, projected_gradient, uphill
+from capsbench.evaluation.mnist import evaluate
+from capsbench.models import build_model
+from capsbench.models.output import Output
+from capsbench.plan import House, config_folder
+from capsbench.plan.tasks import TASKS
+
+
+class Brightness(nn.Module):
+    """Class 1 where an image is brighter than a half on the whole, else class 0; an affine function of its pixels."""
+
+    def __init__(self, slope: float = 1.0) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(slope))
+
+    def forward(self, images: Tensor) -> Output:
+        mean = self.slope * (images.flatten(1).mean(1) - 0.5)
+        return Output(torch.stack([-mean, mean], dim=1))
+
+
+class Linear(nn.Module):
+    """Ten logits of all pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = spec_of("cnn", channels=[1], kernels=[1], head="average")
+        self.dense = nn.Linear(784, 10)
+
+    def forward(self, images: Tensor) -> Output:
+        return Output(self.dense(images.flatten(1)))
+
+
+def grey(*values: float) -> Tensor:
+    return torch.tensor(values)[:, None, None, None].expand(-1, 1, 28, 28).clone()
+
+
+def test_uphill_is_where_the_wrong_answer_gains() -> None:
+    direction = uphill(Brightness(), grey(0.3, 0.8), torch.tensor([0, 1]))
+    assert direction[0].unique().tolist() == [1]
+    assert direction[1].unique().tolist() == [-1]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_projected_gradient_goes_to_the_edge_and_no_further(epsilon: float) -> None:
+    images = grey(0.3, 0.8, 0.98)
+    moved = projected_gradient(Brightness(), images, torch.tensor([0, 1, 0]), epsilon)
+    expected = grey(0.3 + epsilon, 0.8 - epsilon, min(0.98 + epsilon, 1))
+    assert moved == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_answer_falls_where_its_distance_from_the_boundary_is_less_than_epsilon() -> None:
+    images = (255 * grey(0.42, 0.35, 0.28, 0.1, 0.7)[:, 0]).to(torch.uint8)
+    model = Brightness()
+    with torch.inference_mode():  # as evaluation runs
+        found = attacked_condition(model, DigitSet(images, torch.tensor([0, 0, 0, 0, 0])))
+    assert found.images == 5
+    values = {name: value for name, (value, unit) in found.metrics.items() if unit == "%"}
+    errors_at = {"e5": 20.0, "e10": 40.0, "e20": 60.0, "e30": 80.0}  # the last image is wrong as it is
+    assert values == {"error": 20.0, "masked": 0.0} | {
+        f"{attack}_error_{name}": value for attack in ("fgsm", "pgd") for name, value in errors_at.items()
+    }
+    frame = found.frames["attacks"]
+    assert frame.columns.tolist() == ["attack", "epsilon", "error", "images"]
+    assert frame["attack"].tolist() == ["none", *["fgsm", "pgd"] * 4]
+
+
+def test_a_model_without_a_gradient_is_said_to_hide_it() -> None:
+    digits = DigitSet((255 * grey(0.1, 0.3)[:, 0]).to(torch.uint8), torch.tensor([0, 0]))
+    found = attacked_condition(Brightness(0.0), digits)
+    assert found.metrics["masked"] == (100.0, "%")
+    assert found.metrics["pgd_error_e30"] == (0.0, "%")
+
+
+VARIANTS = sorted(
+    {cell.variant for cell in House.load(config_folder() / "ablation.yaml").cells if cell.task == "mnist"}
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_of_the_ablation_can_be_attacked(variant: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text((config_folder() / "ablation.yaml").read_text().replace("width: 1.0", "width: 0.0625"))
+    cell = next(cell for cell in House.load(plan).cells if (cell.task, cell.variant) == ("mnist", variant))
+    torch.manual_seed(0)
+    model = build_model(cell.spec, TASKS["mnist"].IMAGE[0]).eval()
+    with torch.no_grad():  # some begin with a last layer of zeros, which answers alike whatever it sees
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    digits = coded_digits(4)
+    with torch.inference_mode():
+        found = attacked_condition(model, digits)
+    assert found.metrics["masked"] == (0.0, "%")
+    assert found.metrics["error"][0] <= found.metrics["fgsm_error_e30"][0] <= 100
+
+
+def test_a_plan_that_asks_for_it_has_the_condition(tmp_path: Path) -> None:
+    digits = Digits(coded_digits(30), coded_digits(30))
+    run = trained("mnist", Linear(), digits, tmp_path, attack_images=20)
+    with torch.inference_mode():
+        conditions = {condition.name: condition for condition in evaluate(run)}
+    assert conditions["attacked"].images == 20
+    assert run.cell.options.conditions(run.cell.spec)[-1] == "attacked"
