@@ -1,4 +1,4 @@
-# make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used unasked)
+# make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used if there is one)
 # make test      the tests, under 10 minutes
 # make paper     the paper's plan: a GPU, or patience
 .PHONY: quick smoke paper test test-slow lint lock clean
@@ -17,14 +17,14 @@ else
   INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
 endif
 
-# A Python that is named makes .venv, once; one that is there already keeps its own.
+# PYTHON3=... chooses the Python that makes .venv; an existing .venv keeps its own.
 ifeq ($(origin PYTHON3)$(filter clean,$(MAKECMDGOALS)),command line)
 ifneq ($(wildcard $(PYTHON)),)
   WHICH := -c 'import sys; print(*sys.version_info[:2], sep=".")'
   IS := $(shell $(PYTHON) $(WHICH))
   WANTED := $(shell $(PYTHON3) $(WHICH) 2>/dev/null)
   ifneq ($(IS),$(WANTED))
-    $(error $(VENV) has Python $(IS), and PYTHON3=$(PYTHON3) is $(or $(WANTED),not there); say `make clean` first, or leave it out)
+    $(error $(VENV) has Python $(IS), but PYTHON3=$(PYTHON3) is $(or $(WANTED),not there); run `make clean` first, or leave it out)
   endif
 endif
 endif

@@ -47,7 +47,9 @@ def refuse_lost_gpu() -> None:
     try:
         torch.cuda.synchronize()
     except RuntimeError:
-        raise ResourceError("The GPU is lost to this process; say the same command again, in a new one.") from None
+        raise ResourceError(
+            "The GPU is lost to this process; give the same command again to continue in a new one."
+        ) from None
 
 
 def counted(number: int, word: str) -> str:

@@ -42,8 +42,8 @@ def writable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ResourceError(
-            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or name another "
-            f"place with CAPSBENCH_RESULTS."
+            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or set "
+            f"CAPSBENCH_RESULTS to another place."
         ) from None
 
 

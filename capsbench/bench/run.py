@@ -74,7 +74,7 @@ def bench(
         contenders += ours
     if all(contender.name == PLAIN for contender in contenders):
         labels = ", ".join(cell.label for cell in cells)
-        raise CapsbenchError(f"No way of training {labels} could be timed; what torch says of each stands above.")
+        raise CapsbenchError(f"No way of training {labels} could be timed; torch's reason for each is printed above.")
     about: dict[str, Any] = {
         "schema": 1,
         "plan": house.name,

@@ -36,15 +36,15 @@ def find_affnist(house: House, source: DataSource, *, asked: bool) -> str:
     options = house.plan.tasks.affnist
     assert options is not None  # asked only of plans with the task
     if house.dataset != "mnist":
-        return f"affNIST: affnist-synth, made of {house.dataset}."
+        return f"affNIST: affnist-synth, made from {house.dataset}."
     path, others = official_path(house.plan.data_folder), _measured_on_another(house, source)
-    reason = "no official files were found, and the plan does not say download_official"
+    reason = "no official files were found, and the plan does not set download_official"
     if path is None and options.download_official and is_packed():
-        reason = "a pack carries no other, and downloads none"
+        reason = "a pack neither contains the official files nor downloads them"
     elif path is None and options.download_official and others and not asked:
         reason = (
-            f"{others} measured on it would be trained again with the official files, which `capsbench data "
-            f"{house.path}` downloads"
+            f"with the official files, {others} measured on affnist-synth would be trained again; `capsbench data "
+            f"{house.path}` downloads them"
         )
     elif path is None and options.download_official:
         from capsbench.data.affnist_source import download_affnist

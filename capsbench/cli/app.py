@@ -32,7 +32,7 @@ def _version(wanted: bool) -> None:
 @app.callback(help="The reproducibility benchmark of Capsule Networks.")
 def _options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
-    log: Annotated[Path | None, typer.Option(hidden=True, help="File that gets what is said as well.")] = None,
+    log: Annotated[Path | None, typer.Option(hidden=True, help="File that also gets the output.")] = None,
 ) -> None:
     if log is not None:
         log_to(log)
@@ -58,10 +58,10 @@ def plan(path: PlanPath) -> None:
 
 @app.command()
 def variants(
-    name: Annotated[str | None, typer.Argument(help="Show one variant whole; my_file:my_routing too.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where my_file.py lies.")] = Path(),
+    name: Annotated[str | None, typer.Argument(help="Show this one in full; also takes my_file:my_routing.")] = None,
+    folder: Annotated[Path, typer.Option(help="The folder that contains my_file.py.")] = Path(),
 ) -> None:
-    """List the variants a plan may name, or show one: its resolved spec and parameters."""
+    """List the variants that a plan can name, or show one: its resolved spec and parameters."""
     from capsbench.cli.variants import list_variants, show_variant
 
     if name is None:
@@ -72,7 +72,7 @@ def variants(
 
 @app.command()
 def data(
-    path: Annotated[Path | None, typer.Argument(help="A plan; config/quick.yaml when not given.")] = None,
+    path: Annotated[Path | None, typer.Argument(help="A plan; by default config/quick.yaml.")] = None,
     done: Done = None,
 ) -> None:
     """Find (or download) a plan's data and check every file."""
@@ -85,7 +85,7 @@ def data(
     sums = verify(source)
     for file, digest in sums.items():
         console.print(f"{digest}  {file}")
-    console.print(f"{house.path}: {source.badge} from {source.origin}, every file as it should be.")
+    console.print(f"{house.path}: {source.badge} from {source.origin}, all files intact.")
     if house.plan.tasks.affnist is not None:
         from capsbench.cli.affnist import find_affnist
 
@@ -102,11 +102,11 @@ def train(
     seed: Seed = None,
     device: Device = None,
     threads: Threads = 1,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events beside each run's history.")] = False,
-    evaluate: Annotated[bool, typer.Option("--evaluate", help="Evaluate what was trained too, at once.")] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events next to each run's history.")] = False,
+    evaluate: Annotated[bool, typer.Option("--evaluate", help="Evaluate the trained runs as well.")] = False,
     done: Done = None,
 ) -> None:
-    """Train a plan's runs; those that are done are left alone, those that were stopped go on.
+    """Train a plan's runs; finished ones are skipped, stopped ones resume.
 
     Exit code 3: nothing is left to train, but a run's loss was not finite (its status is failed).
     """
@@ -133,7 +133,7 @@ def tune(
     threads: Threads = 1,
     done: Done = None,
 ) -> None:
-    """Choose learning rate and schedule for a plan's tuned rows, on held-out training digits; goes on if stopped."""
+    """Choose learning rate and schedule for a plan's tuned rows, on held-out training digits; resumes if stopped."""
     from capsbench.cli.tune import tune_cells
 
     house, source = open_plan(console, path)
@@ -148,19 +148,21 @@ def evaluate(
     seed: Seed = None,
     device: Device = None,
     threads: Threads = 1,
-    weights: Annotated[Path | None, typer.Option(help="A file of `capsbench weights` instead of a plan.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="A file written by `capsbench weights`, instead of a plan.")
+    ] = None,
     done: Done = None,
 ) -> None:
     """Evaluate a plan's trained runs under every condition of their task, or a file of weights.
 
-    Runs that are not trained are left out, said aloud.
-    With --weights: exit code 1 where the figure is not the one that the file says.
+    Runs that are not trained yet are skipped, and the output says how many.
+    With --weights: exit code 1 if the error is not the one recorded in the file.
     """
     if (path is None) == (weights is None):
-        raise CapsbenchError("Name a plan, or a file with --weights; not both.")
+        raise CapsbenchError("Name either a plan or, with --weights, a file; not both.")
     if weights is not None:
         if task or variant or seed or threads != 1:
-            raise CapsbenchError("--weights is one model's file: leave --task, --variant, --seed and --threads out.")
+            raise CapsbenchError("--weights scores one model: leave out --task, --variant, --seed and --threads.")
         from capsbench.cli.weights import evaluate_weights
 
         if not evaluate_weights(console, weights, device):
@@ -175,7 +177,7 @@ def evaluate(
 
 @app.command()
 def cost(path: PlanPath, device: Device = None, threads: Threads = 1, done: Done = None) -> None:
-    """Measure what each variant of a plan costs: parameters, FLOPs, time, memory, all in one process."""
+    """Measure what each variant of a plan costs in parameters, FLOPs, time and memory, all in one process."""
     from capsbench.cli.cost import measure
 
     house, _ = open_plan(console, path)
@@ -187,7 +189,7 @@ def report(
     where: Annotated[Path, typer.Argument(help="A plan, or a folder of results.")],
     done: Done = None,
 ) -> None:
-    """Draw tables, figures and report.html from whatever runs are finished."""
+    """Make tables, figures and report.html from whatever runs are finished."""
     from capsbench.cli.reporting import make_report
 
     if where.suffix in (".yaml", ".yml"):
@@ -201,9 +203,11 @@ def report(
 def compare(
     a: Annotated[Path, typer.Argument(help="A folder of results, or a plan.")],
     b: Annotated[Path, typer.Argument(help="Another one.")],
-    every_metric: Annotated[bool, typer.Option("--all", help="Every metric, not those of the tables alone.")] = False,
+    every_metric: Annotated[
+        bool, typer.Option("--all", help="Compare every metric, not only those in the tables.")
+    ] = False,
 ) -> None:
-    """Compare two folders of results: which means moved, whether beyond noise, and what else differed."""
+    """Compare two folders of results: which means moved, whether by more than noise, and what else differs."""
     from capsbench.cli.folders import compare_folders
 
     compare_folders(console, a, b, every_metric)
@@ -212,7 +216,7 @@ def compare(
 @app.command()
 def export(
     where: Annotated[Path, typer.Argument(help="A plan, or a folder of results.")],
-    to: Annotated[Path | None, typer.Option(help="Where to; export/ in the results when not said.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Output folder; by default export/ in the results.")] = None,
 ) -> None:
     """Write all metrics as one CSV and Parquet table, and the manifests, tables and figures as an RO-Crate (zip)."""
     from capsbench.cli.folders import export_folder
@@ -227,7 +231,7 @@ def run(
     cores: Cores = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only list the jobs that would run.")] = False,
 ) -> None:
-    """Run a whole plan through Snakemake and print its tables; further options go to Snakemake.
+    """Run a whole plan through Snakemake and print its tables; other options are passed on to Snakemake.
 
     Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so).
     """
@@ -246,16 +250,18 @@ def run(
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A folder of results, such as results/quick.")],
-    run: Annotated[str | None, typer.Option(help="Which run: task/variant/seed.")] = None,
-    random: Annotated[bool, typer.Option("--random", help="Any run; the draw's seed is printed.")] = False,
+    run: Annotated[str | None, typer.Option(help="The run, as task/variant/seed.")] = None,
+    random: Annotated[
+        bool, typer.Option("--random", help="Draw a run at random; the seed of the draw is printed.")
+    ] = False,
     draw: Annotated[int | None, typer.Option(help="With --random: the seed of the draw.", min=0)] = None,
-    plan: Annotated[Path | None, typer.Option(help="The plan, where it lies elsewhere than it did.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="The plan, if it has been moved.")] = None,
     device: Device = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; as the run had when not said.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; by default as many as the run had.", min=1)] = None,
 ) -> None:
     """Train a finished run again and compare weights, predictions and metrics with the stored ones.
 
-    Exit code 1: they differ; it is said where, how far, and what was not the same when the run was made.
+    Exit code 1: they differ; the output says where, by how much, and what was different when the run was made.
     """
     from capsbench.cli.verify import choose, verify_run
 
@@ -266,23 +272,27 @@ def verify(
 
 @app.command()
 def bench(
-    path: Annotated[Path | None, typer.Argument(help="The plan whose cells are timed; config/paper.yaml.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="The plan whose cells are timed; by default config/paper.yaml.")
+    ] = None,
     task: Annotated[str, typer.Option(help="The task.")] = "mnist",
     variant: Annotated[
-        list[str] | None, typer.Option(help="A variant to time; repeat for several. capsnet-r3-recon when not given.")
+        list[str] | None, typer.Option(help="A variant to time; can be repeated. By default capsnet-r3-recon.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Images a step; the plan's when not said.", min=1)] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds of timing; 5, or 20 on a GPU, when not given.", min=2)
-    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step; by default the plan's batch size.", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by default 5, or 20 on a GPU.", min=2)] = None,
     device: Device = None,
-    threads: Annotated[int, typer.Option(help="CPU threads; all cores when 0.", min=0)] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 means all cores.", min=0)] = 0,
     largest: Annotated[
         int | None,
         typer.Option("--grow", help="Also measure how cost grows with the batch, up to this size.", min=32, max=2048),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="File for every figure, machine and versions.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Folder for the roofline and, with --grow, growth.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="JSON file for all measurements, the machine and the versions.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the roofline figure and, with --grow, the growth figure.")
+    ] = None,
 ) -> None:
     """Time training and inference against the plain PyTorch CapsNet, in one process."""
     from capsbench.cli.bench import run_bench
@@ -305,7 +315,7 @@ def bench(
 
 @app.command()
 def doctor() -> None:
-    """Versions, devices, data and free disk of this machine; says what is wrong."""
+    """Check versions, devices, data and free disk space of this machine, and say what is wrong."""
     from capsbench.cli.doctor import examine
 
     if examine(console):

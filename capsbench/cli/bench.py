@@ -50,7 +50,7 @@ def run_bench(
     images = batch or cells[0].training.batch
     with (
         held_device(console, device, threads) as chosen,
-        says_what_to_lower(f"bench at batch {images}", "say a smaller --batch"),
+        says_what_to_lower(f"bench at batch {images}", "choose a smaller --batch"),
     ):
         rounds = rounds or ROUNDS[chosen.type]
         result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
@@ -80,9 +80,9 @@ def bench_table(result: dict[str, Any]) -> Table:
         Column("", no_wrap=True),
         *("images/s", "quartiles", "s/epoch", "x plain", "of peak", "MB"),
         title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
-        caption=f"Medians of {result['rounds']} rounds. x plain: against the plain float32 PyTorch CapsNet of the same "
-        f"phase, in this process. Of peak: of a matrix product's rate in this process (TFLOP/s: {rates}). "
-        "MB: parameters and what a call holds at most beside them and the optimiser's moments.",
+        caption=f"Medians of {result['rounds']} rounds. x plain: speed relative to the plain float32 PyTorch CapsNet, "
+        f"same phase and process. Of peak: relative to a matrix product in this process (TFLOP/s: {rates}). "
+        "MB: parameters, and what a call holds at most in addition to them and the optimiser's moments.",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )

@@ -27,7 +27,7 @@ from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
 HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
-OF_ANOTHER = "of another"
+OF_ANOTHER = "made with another"
 
 
 def bring(console: Console, places: list[Path], plan: Path | None) -> None:
@@ -62,7 +62,7 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
     house, source = open_results(path)
     if results.resolve() == house.folder.resolve():
         raise DataError(
-            f"{archive} is where the runs of {path} lie; name another plan, whose they shall be, with --plan."
+            f"{archive} is the results folder of {path} itself; name another plan for these runs with --plan."
         )
     data = dataset_record(source)["digest"]
     is_other = results.name != house.name
@@ -91,7 +91,7 @@ def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
         if what != KEPT:
             console.print("\n".join(f"  {run}" for run in runs), markup=False, highlight=False)
     if not done:
-        console.print(f"{archive}: no run of this plan is in it", markup=False)
+        console.print(f"{archive}: it has no run of this plan", markup=False)
 
 
 def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: int, data: str) -> str:
@@ -146,7 +146,7 @@ def _nobody_else(house: House) -> Iterator[None]:
     with writable(house.folder):
         handle = lock(house.folder)
         if handle is None:
-            raise ResourceError(f"Snakemake is at work on {house.folder}; wait for it, or stop it and say this again.")
+            raise ResourceError(f"Snakemake is at work on {house.folder}; wait for it, or stop it and try again.")
         try:
             yield
         finally:
@@ -156,13 +156,11 @@ def _nobody_else(house: House) -> Iterator[None]:
 def _plan_here(archive: Path, said: object) -> Path:
     """The plan that plan.json names, here. Raises DataError."""
     if not isinstance(said, str):
-        raise DataError(
-            f"{archive} is no archive of `capsbench pack --results`: it has no plan.json that names a plan."
-        )
+        raise DataError(f"{archive} was not made by `capsbench pack --results`: it has no plan.json that names a plan.")
     for path in (Path(said), PACKAGE.parent / said):
         if path.is_file():
             return path
-    raise DataError(f"{archive} is of the plan {said}, which is not here; name it with --plan.")
+    raise DataError(f"{archive} belongs to the plan {said}, which is not here; name it with --plan.")
 
 
 def _folder(results: Path, to: Path) -> Path:
@@ -179,14 +177,16 @@ def _unpacked(archive: Path, to: Path) -> Path:
             for member in stored:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts:
-                    raise DataError(f"{archive} is none of ours: {member.name} would lie outside of the results.")
+                    raise DataError(
+                        f"{archive} was not made by `capsbench pack`: {member.name} would end up outside the results."
+                    )
                 content = stored.extractfile(member) if member.isreg() else None
                 if content is not None and len(path.parts) > 1:
                     file = to.joinpath("unpacked", *path.parts[1:])
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(content.read())
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise DataError(f"{archive} is no whole archive ({error}); copy it again.") from None
+        raise DataError(f"{archive} is not a complete archive ({error}); copy it again.") from None
     except OSError as error:
         raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
     return (to / "unpacked").rename(to / _name(to / "unpacked", archive))
@@ -196,6 +196,6 @@ def _name(results: Path, archive: Path | None = None) -> str:
     """What plan.json calls the results. Raises DataError: there is none, so that these are no results of ours."""
     name = read_record(results / "plan.json").get("name")
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
-        is_none = f"{archive} is no archive of `capsbench pack --results`" if archive else f"{results} holds no results"
+        is_none = f"{archive} was not made by `capsbench pack --results`" if archive else f"{results} holds no results"
         raise DataError(f"{is_none}: it has no plan.json that names a plan.")
     return name

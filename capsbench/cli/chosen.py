@@ -29,7 +29,7 @@ def chosen(
     there = sorted({one for cell in cells for one in cell.seeds})
     if unknown := [seed for seed in seeds or [] if seed not in there]:
         which = f"{cells[0].label} has no" if len(cells) == 1 else "none of these rows has"
-        raise PlanError(f"{house.path}: {which} seed {unknown[0]}; there is {there}.")
+        raise PlanError(f"{house.path}: {which} seed {unknown[0]}; the seeds are {there}.")
     return with_seeds(cells, seeds)
 
 

@@ -21,7 +21,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
     Raises CapsbenchError if the plan wants none.
     """
     if house.plan.cost is None:
-        raise CapsbenchError(f"{house.path} says cost: false; take that away, or say `cost: {{batch: 128}}`.")
+        raise CapsbenchError(f"{house.path} has `cost: false`; remove it, or write `cost: {{batch: 128}}`.")
     digest = cost_digest(house)
     if is_measured(house.folder, digest):
         console.print(f"{house.folder / 'cost.json'}: measured already")
@@ -32,7 +32,9 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
 
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)
-        remedy = f"lower cost.batch, which is {house.plan.cost.batch:,}, in {house.path}, or take a larger device"
+        remedy = (
+            f"lower cost.batch, which is {house.plan.cost.batch:,}, in {house.path}, or use a device with more memory"
+        )
         with (
             held_device(console, device, threads) as chosen,
             sole(house.folder / "cells", console.print),

@@ -32,7 +32,8 @@ class Deadline:
         if self.end is None or seconds is None or (left := self.end - time.monotonic()) >= seconds:
             return None
         return (
-            f"as another of its seeds took {seconds / 60:.1f} minutes and the machine is lent for {left / 60:.1f} more"
+            f"since another of its seeds took {seconds / 60:.1f} minutes and the machine is lent for only "
+            f"{left / 60:.1f} more"
         )
 
     @contextlib.contextmanager
@@ -54,4 +55,4 @@ class Deadline:
         if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN):  # a handler that saves is there
             signal.raise_signal(signal.SIGTERM)
         elif (other := waits_for()) is not None:
-            raise ResourceError(f"time was up while this waited for {other}")
+            raise ResourceError(f"time was up while waiting for {other}")

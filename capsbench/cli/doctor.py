@@ -38,10 +38,10 @@ def examine(console: Console) -> int:
     said = os.environ.get("CAPSBENCH_DEVICE")
     there = ["cuda", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))] if usable else []
     if said and said not in ["cpu", *there]:
-        problems.append(f"CAPSBENCH_DEVICE says {said}, and the devices here are {', '.join(['cpu', *there])}.")
+        problems.append(f"CAPSBENCH_DEVICE is {said}, but the devices here are {', '.join(['cpu', *there])}.")
     console.print(f"{'trains on':16} {said or ('cuda' if usable else 'cpu')}{' (CAPSBENCH_DEVICE)' if said else ''}")
     git = git_state()
-    since = {True: " (changed since)", False: "", None: " (git does not say whether files differ from it)"}
+    since = {True: " (changed since)", False: "", None: " (git cannot tell whether files differ from it)"}
     console.print(f"{'commit':16} {git['commit'] + since[git['dirty']] if git['commit'] else 'not a clone'}")
     problems += _examine_data(console) + _examine_disk(console)
     for problem in problems:
@@ -56,7 +56,7 @@ def _examine_data(console: Console) -> list[str]:
         source = find_source("mnist", download=False, fallback=not os.environ.get("CAPSBENCH_DATA"))
         if source.dataset == "mnist":
             verify(source)
-            console.print(f"{'MNIST':16} {source.folder}, every file as it should be")
+            console.print(f"{'MNIST':16} {source.folder}, all files intact")
         else:
             console.print(f"{'MNIST':16} not here yet; it is downloaded when a plan first needs it")
     except CapsbenchError as error:
@@ -74,16 +74,17 @@ def _examine_disk(console: Console) -> list[str]:
         return [f"{root} cannot be a folder ({error.strerror}); name another with CAPSBENCH_RESULTS."]
     existing = next(path for path in (root, *root.parents) if path.exists())
     if not existing.is_dir():
-        return [f"{existing} is no folder; name another with CAPSBENCH_RESULTS."]
+        return [f"{existing} is not a folder; name another with CAPSBENCH_RESULTS."]
     free = shutil.disk_usage(existing).free / 2**30
     console.print(f"{'results':16} {root} ({free:.0f} GB free)")
     problems = []
     if free < NEEDED_GB:
         problems.append(
-            f"{existing} has {free:.1f} GB free; the paper's plan wants {NEEDED_GB}: move CAPSBENCH_RESULTS."
+            f"{existing} has {free:.1f} GB free; the paper's plan needs {NEEDED_GB}: set CAPSBENCH_RESULTS to "
+            "another disk."
         )
     if not os.access(existing, os.W_OK):
-        problems.append(f"{existing} cannot be written to; move CAPSBENCH_RESULTS.")
+        problems.append(f"{existing} cannot be written to; set CAPSBENCH_RESULTS to another folder.")
     if not (Path(__file__).resolve().parents[2] / "Snakefile").is_file():
-        problems.append("There is no Snakefile beside the package: whole plans run from a clone only.")
+        problems.append("There is no Snakefile next to the package: whole plans run only from a clone.")
     return problems

@@ -31,7 +31,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
     """
     sides = [collect(results_folder(console, where)) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
-        left = f", {counted(len(side.problems), 'problem')}, said below" if side.problems else ""
+        left = f", {counted(len(side.problems), 'problem')}, listed below" if side.problems else ""
         console.print(f"{name}: {side.folder} ({side.plan.name}, {counted(len(side.runs), 'run')}{left})", markup=False)
     found = compare(sides[0], sides[1], every_metric)
     for change in found.changes:
@@ -54,8 +54,9 @@ def _same(other_weights: int) -> str:
     if not other_weights:
         return "data, budget, config, source, versions and machine"
     return (
-        "data, budget, config, training source, versions and machine. Whether the same source scored them cannot be "
-        f"said of {counted(other_weights, 'run')}, whose weights differ: a digest of an evaluation covers the weights"
+        "data, budget, config, training source, versions and machine. Whether the same source evaluated them "
+        f"cannot be told for {counted(other_weights, 'run')}, whose weights differ: an evaluation's digest covers "
+        "the weights"
     )
 
 
@@ -86,7 +87,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
     if _is_older(results):
-        words = f"The crate's tables are not of these runs; say `capsbench report {where}` first."
+        words = f"The crate's tables do not match these runs; run `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     say_problems(console, results.problems)
     refuse_damaged(results.problems)

@@ -39,7 +39,7 @@ def held_device(console: Console, name: str | None, threads: int) -> Iterator[to
     _say_if_a_gpu_is_no_use(console, name)
     if (name or os.environ.get("CAPSBENCH_DEVICE")) != "cpu":
         _refuse_foreign_locks()
-    words = f"waiting for {name or 'a GPU'}: other processes of capsbench hold what there is, or it is slow to start"
+    words = f"waiting for {name or 'a GPU'}: it is held by other capsbench processes, or slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))
     said.daemon = True
     said.start()
@@ -64,7 +64,7 @@ def _refuse_gpu_without_code(chosen: torch.device) -> None:
         raise CapsbenchError(
             f"{torch.cuda.get_device_name(chosen)} has compute capability {capability[0]}.{capability[1]}, and PyTorch "
             f"{torch.__version__} was built for {', '.join(built)}; install a PyTorch >= 2.11 that was built for it, "
-            "or say --device cpu."
+            "or use --device cpu."
         )
 
 
@@ -103,8 +103,8 @@ def _refuse_foreign_locks() -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
         raise ResourceError(
-            f"{folder}, where the GPUs' locks lie, is not a folder that you alone may write to; remove it, or name "
-            "another place for temporary files with TMPDIR."
+            f"{folder}, which holds the GPUs' locks, is not a folder that only you can write to; remove it, or "
+            "set TMPDIR to another place for temporary files."
         )
     folder.chmod(0o700)
 
@@ -125,8 +125,8 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
         f"There is a {here['gpu']} (driver {here['driver']}) here that PyTorch {torch.__version__}, {why}, cannot use"
     )
     if any(os.environ.get(job) for job in BATCH_JOBS):
-        raise CapsbenchError(f"{words}; install one that can, or say CAPSBENCH_DEVICE=cpu to work on the CPU.")
+        raise CapsbenchError(f"{words}; install one that can, or set CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
-        on_the_cpu = "this works on the CPU; CAPSBENCH_DEVICE=cpu lets cells train side by side."
+        on_the_cpu = "working on the CPU; with CAPSBENCH_DEVICE=cpu, cells can train side by side."
         console.print(f"{words}: {on_the_cpu}", style="yellow", markup=False)
     _said.add(words)

@@ -71,7 +71,7 @@ def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:
         return  # of the package's own a plan knows how many passes they make
     takes = [module.takes for module in model.modules() if isinstance(module, RoutingLayer)]
     if takes and "iterations" not in takes[0] and passes != type(cell.spec).model_fields["iterations"].default:
-        raise RoutingError(f"iterations: {passes}, but its routing takes no `iterations`, so nothing would differ.")
+        raise RoutingError(f"iterations: {passes}, but its routing takes no `iterations`, so it has no effect.")
 
 
 def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:
@@ -105,8 +105,8 @@ def check_weights(run: Path, manifest: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, ValueError):
         if digest_of_file(path) != manifest["weights"] and read_tensors(path).tensors:
             raise DataError(
-                f"{path} is of another training than manifest.json beside it; bring the weights from where that was "
-                "made, or remove both files to train the run again."
+                f"{path} is not from the training that manifest.json beside it describes; copy the weights from "
+                "where that was made, or remove both files to train the run again."
             )
 
 

@@ -35,9 +35,9 @@ FOR_ONE_PYTHON = """\
 """
 RUN = """\
 #!/bin/sh
-# Trains and evaluates what is missing of the plans, stops after the minutes said (9), goes on when called again; what
-# else is said goes to `capsbench work`. Where OUT names a folder, each plan's results are then packed into it, whatever
-# came of the work; the exit code is the work's, 1 where that was 0 and packing failed.
+# Trains and evaluates the runs of the plans that are not done, stops after the given minutes (9), and goes on when
+# called again; further arguments go to `capsbench work`. If OUT names a folder, each plan's results are then packed
+# into it, whatever came of the work. The exit code is the work's, or 1 if that was 0 and packing failed.
 case "$OUT" in ""|/*) ;; *) OUT="$PWD/$OUT" ;; esac
 cd "$(dirname "$0")" || exit 1
 export PYTHONPATH="$PWD:$PWD/site${PYTHONPATH:+:$PYTHONPATH}" CAPSBENCH_DATA="$PWD/data"
@@ -69,18 +69,22 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         DataError: no MNIST. ResourceError: the packages could not be fetched.
     """
     if python not in PYTHONS:
-        raise CapsbenchError(f"--python is {', '.join(PYTHONS[:-1])} or {PYTHONS[-1]}, not {python}.")
+        raise CapsbenchError(f"--python must be {', '.join(PYTHONS[:-1])} or {PYTHONS[-1]}, not {python}.")
     if is_packed() and not (REPOSITORY / ".git").exists():
-        raise CapsbenchError("This was unpacked from an archive; pack from a clone, whose commit the archive names.")
+        raise CapsbenchError(
+            "This was unpacked from an archive; pack from a clone, so that the archive can name its commit."
+        )
     state = git_state()
     if state["commit"] is None or state["dirty"] is not False:
-        raise CapsbenchError("Only a clean commit is packed: its results must name it. Commit what is changed first.")
+        raise CapsbenchError(
+            "Only a clean commit is packed, since its results must name it. Commit your changes first."
+        )
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'capsbench.tar.gz'}.")
     houses = [House.load(plan) for plan in plans]
     inside = [_inside(house) for house in houses]
     if any(house.plan.tasks.affnist is not None for house in houses):
-        console.print("affNIST: the archive carries none; runs there are measured on affnist-synth (docs/gpu-run.md).")
+        console.print("affNIST: not in the archive; runs there are measured on affnist-synth (docs/gpu-run.md).")
     source = find_source("mnist")
     verify(source)
     with tempfile.TemporaryDirectory() as name:
@@ -106,19 +110,19 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         if size > MEGABYTES:
             large = sorted((root / "site").iterdir(), key=_size, reverse=True)[:4]
             raise CapsbenchError(
-                f"The archive would have {size:.0f} MB, more than {MEGABYTES}; largest: "
-                f"{', '.join(path.name for path in large)}. Name with --have what the machine has already, "
+                f"The archive would take {size:.0f} MB, more than {MEGABYTES}; largest: "
+                f"{', '.join(path.name for path in large)}. With --have, list what the machine already has, "
                 "or end --to in .tar.xz."
             )
         with whole_file(to) as temporary:  # only now: an earlier archive stays where this one may not be
             shutil.copyfile(archive, temporary)
-    console.print(f"{to}: {size:.0f} MB. There: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
+    console.print(f"{to}: {size:.0f} MB. On the other machine: tar xf {to.name} && capsbench-pack/run.sh", markup=False)
 
 
 def _inside(house: House) -> str:
     """The plan's path in the clone; it and the routings beside it are in the commit, and its data are MNIST."""
     if house.plan.dataset != "mnist":
-        raise CapsbenchError(f"{house.path} is about {house.plan.dataset}; the archive carries MNIST alone.")
+        raise CapsbenchError(f"{house.path} uses {house.plan.dataset}; the archive can contain only MNIST.")
     routings = {cell.routing for cell in house.cells if is_custom(cell.routing)}
     files = [file for routing in sorted(routings) for file in custom_files(routing, house.path.parent).values()]
     for file in files:

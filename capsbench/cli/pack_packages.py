@@ -58,7 +58,7 @@ def listed(path: Path) -> dict[str, str | None]:
     except OSError as error:
         raise CapsbenchError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise CapsbenchError(f"{path} is not a list of names in UTF-8, one a line.") from None
+        raise CapsbenchError(f"{path} is not a list of names in UTF-8, one per line.") from None
     found: dict[str, str | None] = {}
     for line in (line.strip() for line in lines if line.strip() and line[0] != "#"):
         name, _, version = line.partition("==")

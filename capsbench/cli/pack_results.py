@@ -29,8 +29,8 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     """
     if not (results / "plan.json").is_file():
         raise CapsbenchError(
-            f"{results} holds no results (plan.json is missing); name a folder such as results/paper, or say "
-            "`capsbench report PLAN` first where a `capsbench run` was stopped before its report."
+            f"{results} holds no results (plan.json is missing); name a folder such as results/paper; if a "
+            "`capsbench run` was stopped before its report, run `capsbench report PLAN` first."
         )
     if to.is_dir():
         raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
@@ -59,7 +59,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     try:
         size = write_archive(fill, to)
     except FileNotFoundError as error:
-        raise ResourceError(f"{error.filename} went away while it was packed; say this again.") from None
+        raise ResourceError(f"{error.filename} disappeared while it was being packed; try again.") from None
     console.print(f"{to}: {size:.1f} MB", markup=False)
 
 

@@ -35,12 +35,16 @@ def weight_differences(stored: Path, again: Path, manifest: Manifest) -> list[st
         write_tensors(as_it_was, found, {"run": manifest.digest})
         if digest_of_file(as_it_was) == manifest.weights:
             return []
-        return ["weights differ; by how much cannot be said, since the stored weights.safetensors was not kept"]
+        return ["weights differ; by how much is unknown, since the stored weights.safetensors was not kept"]
     try:
         kept = read_tensors(stored / name).tensors
     except ValueError as error:
         return [f"weights cannot be compared: {error}"]
-    changed = [] if digest_of_file(stored / name) == manifest.weights else [f"{name} is not the one of its manifest"]
+    changed = (
+        []
+        if digest_of_file(stored / name) == manifest.weights
+        else [f"{name} is not the file that its manifest describes"]
+    )
     first, second = ({key: value.numpy() for key, value in side.items()} for side in (kept, found))
     return changed + [f"weights: {words}" for words in array_differences(first, second)]
 
@@ -153,7 +157,7 @@ def decided_otherwise(stored: Manifest, config: Mapping[str, Any], digests: Mapp
     """What of config, source and data decides a run's weights and is another now than when `stored` was made."""
     words = []
     if stored.digests.get("config") != digests.get("config"):
-        keys = list(_changed(stored.config, config)) or ["the digests differ and the config written down does not"]
+        keys = list(_changed(stored.config, config)) or ["the digests differ but the recorded config does not"]
         words.append(f"config: {'; '.join(keys)}")
     were, now = (str(made.get("training_source")) for made in (stored.digests, digests))
     if were not in same_sources(now, stored.model_dump()):
@@ -179,7 +183,7 @@ def circumstances(stored: Manifest, again: Manifest) -> list[str]:
     words = decided_otherwise(stored, again.config, again.digests)
     were, now = (str(making.digests.get("training_source")) for making in (stored, again))
     if were != now and were in same_sources(now, stored.model_dump()):
-        words.append("training source: another, which was shown to give the same bits (config/same-bits.json)")
+        words.append("training source: different, but shown to give the same bits (config/same-bits.json)")
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
         (("device", "threads", "precision", "routing"), stored.resolved, again.resolved),

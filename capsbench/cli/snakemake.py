@@ -37,12 +37,12 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
     """
     if stray := [word for word in options if word.partition("=")[0] in OF_STAGES]:
         raise CapsbenchError(
-            f"`capsbench run` takes no {stray[0]}: it runs all of a plan. `capsbench train {path} --evaluate` takes it "
-            "and makes a part, which `run` then finds done; CAPSBENCH_DEVICE chooses the device of every job."
+            f"`capsbench run` takes no {stray[0]}: it runs a whole plan. `capsbench train {path} --evaluate` takes it "
+            "and does a part, which `run` then skips; CAPSBENCH_DEVICE chooses the device of every job."
         )
     snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
     if not snakefile.is_file():
-        raise CapsbenchError("There is no Snakefile beside the package; run a plan from a clone of capsbench.")
+        raise CapsbenchError("There is no Snakefile next to the package; run plans from a clone of capsbench.")
     said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--configfile", str(path)]
     if not _is_batch(options) and (count := gpus()):
         limit, options = _limited(options, f"gpu={count}")

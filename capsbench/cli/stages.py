@@ -40,10 +40,10 @@ def _refuse_untuned(house: House, cells: list[Cell], data: str) -> None:
         why = (
             "has no learning rate yet"
             if waiting.waits
-            else "has a learning rate that trials of another source, or of other data, chose"
+            else "has a learning rate that was chosen with other source code or other data"
         )
         raise CapsbenchError(
-            f"{waiting.label} {why}; say `capsbench tune {house.path} --task {waiting.task} "
+            f"{waiting.label} {why}; run `capsbench tune {house.path} --task {waiting.task} "
             f"--variant {waiting.folder_name}` first."
         )
 
@@ -192,7 +192,7 @@ def _refuse_unreadable(folder: Path) -> None:
             path.open("rb").close()
         except OSError as error:
             raise ResourceError(
-                f"{path} cannot be read: {error.strerror}; let this user read it, or remove it to begin the run again."
+                f"{path} cannot be read: {error.strerror}; make it readable, or remove it to start the run over."
             ) from None
 
 
@@ -218,7 +218,7 @@ def evaluate_cells(
         cell, seed = untrained[0]
         raise CapsbenchError(
             f"{cell.label} seed {seed} is not trained with this plan, source and data; "
-            f"say `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
+            f"run `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
         )
     if untrained:
         console.print(f"left out: {counted(len(untrained), 'run')} not trained with this plan, source and data")

@@ -19,7 +19,7 @@ def weights(
     to: Annotated[Path, typer.Option(help="The safetensors file to write.")],
     device: Device = None,
 ) -> None:
-    """Write a run's weights as a small file (bf16) that `capsbench evaluate --weights` scores again, anywhere."""
+    """Write a run's weights as a small file (bf16) that `capsbench evaluate --weights` can score again anywhere."""
     from capsbench.cli.weights import publish_weights
 
     publish_weights(console, run, to, device)
@@ -27,21 +27,24 @@ def weights(
 
 @app.command()
 def work(
-    paths: Annotated[list[Path], typer.Argument(help="Plans, in the order of their importance.")],
-    minutes: Annotated[float | None, typer.Option(help="Stop in time: training saves itself.", min=0)] = None,
+    paths: Annotated[list[Path], typer.Argument(help="Plans, the most important first.")],
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after this many minutes; training is saved first.", min=0)
+    ] = None,
     task: Task = None,
     variant: Variant = None,
     seed: Seed = None,
     lent: Annotated[
-        float | None, typer.Option(help="Minutes until the machine is gone: begin no run known to take longer.", min=0)
+        float | None,
+        typer.Option(help="Minutes until the machine is gone; no run known to take longer is begun.", min=0),
     ] = None,
     device: Device = None,
     threads: Threads = 1,
 ) -> None:
-    """Train and evaluate plans run by run without Snakemake, where there is none or a machine is lent for minutes.
+    """Train and evaluate plans run by run, without Snakemake; also for machines that are lent for minutes.
 
-    Exit code 4: some runs are not done, because time was up or they would have taken too long, or the machine had no
-    room. Exit code 2: no run is left but those that failed, each named.
+    Exit code 4: some runs are not done because time was up, because they would have taken too long, or because a disk
+    is full. Exit code 2: the only runs left are those that failed, each of them named.
     """
     from capsbench.cli.wanted import Wanted
     from capsbench.cli.work import work as until_time_is_up
@@ -52,22 +55,24 @@ def work(
     if undone.waiting:
         also = f" {failed}." if undone.failed else ""
         raise ResourceError(
-            f"{counted(undone.waiting, 'run')} not done, for want of time; the same command goes on.{also}"
+            f"{counted(undone.waiting, 'run')} not done for lack of time; give the same command again to go on.{also}"
         )
     if undone.failed:
-        raise CapsbenchError(f"{failed}; all others are done. The same command tries them again.")
+        raise CapsbenchError(f"{failed}; all others are done. Give the same command again to retry them.")
 
 
 @app.command()
 def pack(
     plans: Annotated[
         list[Path] | None,
-        typer.Argument(help="Plans for run.sh; paper, ladder, ablation, paper-authors and precision when not given."),
+        typer.Argument(help="Plans for run.sh; by default paper, ladder, ablation, paper-authors and precision."),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The archive; capsbench-pack.tar.xz, or <results>.tar.gz.")] = None,
-    python: Annotated[str | None, typer.Option(help="The other machine's Python; 3.12 when not said.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The archive; by default capsbench-pack.tar.xz, or <results>.tar.gz.")
+    ] = None,
+    python: Annotated[str | None, typer.Option(help="The other machine's Python; by default 3.12.")] = None,
     have: Annotated[
-        Path | None, typer.Option(help="File that lists, one a line, the packages that it has beside PyTorch.")
+        Path | None, typer.Option(help="File that lists the packages it has besides PyTorch, one per line.")
     ] = None,
     results: Annotated[Path | None, typer.Option(help="Pack this results folder instead, without weights.")] = None,
 ) -> None:
@@ -77,7 +82,7 @@ def pack(
 
     if results is not None:
         if plans or python or have:
-            raise CapsbenchError("--results packs a folder of results alone; leave plans, --python and --have out.")
+            raise CapsbenchError("--results packs only a folder of results; leave out plans, --python and --have.")
         pack_results(console, results, to or Path(f"{archived_name(results)}.tar.gz"))
         return
     names = ("paper", "ladder", "ablation", "paper-authors", "precision")
@@ -87,12 +92,14 @@ def pack(
 
 @app.command()
 def bring(
-    places: Annotated[list[Path], typer.Argument(help="Archives of `capsbench pack --results`, or results folders.")],
+    places: Annotated[
+        list[Path], typer.Argument(help="Archives made by `capsbench pack --results`, or results folders.")
+    ],
     plan: Annotated[
-        Path | None, typer.Option(help="Whose runs they are to be; when not given the plan that they were made by.")
+        Path | None, typer.Option(help="The plan whose runs they become; by default the plan that made them.")
     ] = None,
 ) -> None:
-    """Take runs that are done on another machine, or for another plan with the same row, and are not done here."""
+    """Bring in runs that are not done here yet, from another machine or from another plan that has the same row."""
     from capsbench.cli.bring import bring as bring_runs
 
     bring_runs(console, places, plan)

@@ -38,7 +38,9 @@ def tune_cells(
     """
     tuned = [cell for cell in cells if cell.tuned is not None]
     if not tuned:
-        raise CapsbenchError(f"{house.path} asks for no tuning here; say `tuned: true` in a task, and a key `tuning`.")
+        raise CapsbenchError(
+            f"{house.path} asks for no tuning here; write `tuned: true` in a task, and add a key `tuning`."
+        )
     dataset = dataset_record(source)
     digests = {cell.label: tuning_digest(house, cell, dataset["digest"]) for cell in tuned}
     waiting = [cell for cell in tuned if not is_tuned(cell, digests[cell.label])]

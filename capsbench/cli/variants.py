@@ -143,7 +143,7 @@ def show_variant(console: Console, name: str, folder: Path) -> None:
         described = describe(routing, folder)
         console.print(f"routing: {described.title} Source: {described.source}.")
         if is_custom(routing):
-            console.print("routing: one batch went through it and its gradient came back.")
+            console.print("routing: tried on one batch, forward and backward.")
     for task, kind in TASKS.items():
         variants = kind.model_construct(variants=[name])
         if variants.unfit(spec) is None:

@@ -32,10 +32,10 @@ def choose(console: Console, folder: Path, run: str | None, at_random: bool, dra
         ResultsError: there is no plan.json. CapsbenchError: no run, both, or a run that is not there is named.
     """
     if folder.suffix in (".yaml", ".yml"):
-        raise CapsbenchError(f"{folder} is a plan; name the folder of its results, such as results/{folder.stem}.")
+        raise CapsbenchError(f"{folder} is a plan; name its results folder, such as results/{folder.stem}.")
     planned = [entry.key for entry in read_plan(folder).runs]
     if (run is None) == (not at_random) or (draw is not None and not at_random):
-        raise CapsbenchError("Name a run with --run task/variant/seed, or have one drawn with --random [--draw SEED].")
+        raise CapsbenchError("Name a run with --run task/variant/seed, or draw one with --random [--draw SEED].")
     if run is not None:
         by_name = {f"{key.task}/{key.variant}/{key.seed}": key for key in planned}
         name = run.replace("/seed-", "/").replace(":", ".")
@@ -82,7 +82,7 @@ def verify_run(
     if cell.tuned is not None and cell.waits:
         raise CapsbenchError(f"{cell.label}: {cell.tuned.path} is not there, or not a choice by this plan's tuning.")
     if key.seed not in cell.seeds:
-        raise PlanError(f"{house.path}: {cell.label} has no seed {key.seed} any more; it has {list(cell.seeds)}.")
+        raise PlanError(f"{house.path}: {cell.label} no longer has seed {key.seed}; it has {list(cell.seeds)}.")
     source = find_source(house.dataset, house.plan.data_folder)
     scored = scored_otherwise(stored, stored_digest(stored, cell, manifest.model_dump()))
     _say_what_changed(console, house, cell, key.seed, source, manifest, scored)
@@ -107,7 +107,7 @@ def verify_run(
     if words or different:
         console.print(f"{key}: not identical.", style="bold red")
         reasons = circumstances(manifest, again) + scored
-        console.print("What was not the same:" if reasons else _NO_REASON)
+        console.print("What else differs:" if reasons else _NO_REASON)
         for line in reasons:
             console.print(f"  {line}", markup=False)
         return False
@@ -129,13 +129,15 @@ def _say_what_changed(
     # how many steps an epoch makes is known once the data are read
     changed = decided_otherwise(stored, {**cell.config(), "steps": stored.config.get("steps")}, digests) + scored
     if changed:
-        console.print("What decides the run has changed since it was made; expect a difference (Ctrl-C stops):")
+        console.print(
+            "Things that determine the run have changed since it was made; expect a difference (Ctrl-C stops):"
+        )
     for line in changed:
         console.print(f"  {line}", style="yellow", markup=False)
 
 
 _NO_REASON = (
-    "Nothing that is recorded differs (config, source, data, evaluation, device, threads, precision, versions): "
+    "Nothing else that is recorded differs (config, source, data, evaluation, device, threads, precision, versions): "
     "please report it, unless a stored file was changed or damaged."
 )
 
@@ -154,10 +156,10 @@ def _plan_of(folder: Path, said: Path | None) -> Path:
     path = Path(read_plan(folder).file)
     if path.resolve().is_relative_to(folder.resolve()):
         raise CapsbenchError(
-            f"{path}, the plan of {folder}, lies among its results; look at it, then say --plan {path}."
+            f"{path}, the plan of {folder}, is inside that folder; look at it first, then give --plan {path}."
         )
     if not path.is_file():
-        raise CapsbenchError(f"{path}, the plan of {folder}, is not there; say where it is with --plan.")
+        raise CapsbenchError(f"{path}, the plan of {folder}, does not exist; say where it is with --plan.")
     return path
 
 
@@ -167,7 +169,7 @@ def _not_gone_on_with(key: RunKey) -> Iterator[None]:
     try:
         yield
     except ResourceError as error:
-        raise ResourceError(f"{key} was not verified: {str(error).split(';')[0]}; begin again.") from None
+        raise ResourceError(f"{key} was not verified: {str(error).split(';')[0]}; start over.") from None
 
 
 def _make(

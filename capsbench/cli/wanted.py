@@ -41,12 +41,12 @@ class Wanted:
         check("variant", self.variants, (name for cell in cells for name in (cell.variant, cell.folder_name)))
         for variant in self.variants:
             if not any(is_named(cell, self.tasks, [variant]) for cell in cells):
-                raise PlanError(f"{where}: {variant!r} is no row of task {' or '.join(self.tasks)}.")
+                raise PlanError(f"{where}: {variant!r} is not a row of task {' or '.join(self.tasks)}.")
         check("seed", self.seeds, (seed for cell in cells for seed in cell.seeds))
         named = [[cell for cell in house.cells if is_named(cell, self.tasks, self.variants)] for house in houses]
         found = [with_seeds(rows, self.seeds) for rows in named]
         if not any(found):
-            raise PlanError(f"{where}: no run is of the task, variant and seed named; `capsbench plan` lists the runs.")
+            raise PlanError(f"{where}: no run has this task, variant and seed; `capsbench plan` lists the runs.")
         return found
 
 

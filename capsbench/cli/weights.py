@@ -39,7 +39,7 @@ def evaluate_weights(console: Console, path: Path, device: str | None) -> bool:
     meta = described(path)
     source = _source(meta["dataset"]["name"])
     if source_digest(source) != meta["data_digest"]:
-        raise DataError(f"{path} was scored on other data than the {source.badge} found here ({source.origin}).")
+        raise DataError(f"{path} was scored on data other than the {source.badge} found here ({source.origin}).")
     with held_device(console, device, cores()) as chosen:
         correct, images = score(path, load_digits(source, chosen), chosen)
     run = meta["run"]

@@ -118,7 +118,7 @@ def _checked(house: House) -> House:
         if is_another and digest != house.digest:
             raise PlanError(
                 f"{house.path}: {house.folder} holds the results of {other}, which this plan would replace; give it a "
-                "`name:` of its own, or name another place with CAPSBENCH_RESULTS."
+                "`name:` of its own, or set CAPSBENCH_RESULTS to another place."
             )
         break
     return house

@@ -58,7 +58,7 @@ class Pipeline:
         """
         if len(configfiles) > 1:
             raise PlanError(
-                f"Give one plan, not {len(configfiles)}: plans replace each other whole, they do not merge."
+                f"Give one plan, not {len(configfiles)}: plans do not merge, one replaces the other entirely."
             )
         path = _shown(Path(configfiles[0]) if configfiles else config_folder() / "quick.yaml")
         if overrides:
@@ -166,7 +166,7 @@ class Pipeline:
             ours = None if self.is_another_s else lock(self.house.folder)
         if ours is None:
             raise ResourceError(
-                f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and say this again."
+                f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and try again."
             )
 
 

@@ -42,7 +42,7 @@ def rows_of(task: TaskPlan, specs: Mapping[str, Spec], file: Path) -> list[Row]:
     per_class = _chosen(task.axes.per_class, task, f"{place}.axes.per_class")
     passes = _chosen(task.axes.iterations, task, f"{place}.axes.iterations")
     if per_class and task.train_per_class is not None:
-        raise PlanError(f"{place} says train_per_class and axes.per_class; say one of them.")
+        raise PlanError(f"{place} has both train_per_class and axes.per_class; keep one of them.")
     rows = []
     for variant in task.variants:
         spec = specs[variant]
@@ -108,8 +108,8 @@ def _check_names(task: TaskPlan, names: list[str], place: str) -> None:
     """No row stands twice, and what is compared is there."""
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise PlanError(
-            f"{place}: two rows would be called {twice}: a variant of that name, and the one that an axis, tuned or "
-            "bf16 makes; rename the variant."
+            f"{place}: two rows would be called {twice}: a variant of that name, and the row that an axis, tuned or "
+            "bf16 adds; rename the variant."
         )
     said: dict[str, list[Any]] = {
         "reference": [task.reference] if task.reference is not None else [],

@@ -17,7 +17,7 @@ NOT_SAID = "none"
 JUDGED = {  # on which of the held-out digits tuning judges a trial (capsbench/training/tune.py)
     "affnist": " (each at one of its places)",
     "multimnist": " (put together to as many pairs)",
-    "two_digit": " (single ones: of two at once nothing was asked, so a tuned row may be the worse at them)",
+    "two_digit": " (single digits; pairs played no part, so a tuned row may do worse on them)",
 }
 
 

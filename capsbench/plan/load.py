@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} is not a word", problem_mark=key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' stands twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"key '{key}' appears twice", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -155,7 +155,9 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
     if not isinstance(model, str) or model not in SPECS:
         raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
-        raise PlanError(f"{file}: variant {name}: share must be 'all', the only sharing that takes images of any size.")
+        raise PlanError(
+            f"{file}: variant {name}: share must be 'all', the only sharing that works with images of any size."
+        )
     try:
         spec = SPECS[model].model_validate(values)
     except ValidationError as error:
@@ -230,7 +232,8 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
     raw = read_yaml(path)
     if "name" not in raw and not SAFE_NAME.fullmatch(path.stem):
         raise PlanError(
-            f"{path}: a plan is called as its file, and {path.stem!r} is no name; say one, such as `name: mine`."
+            f"{path}: a plan is named after its file, but {path.stem!r} is no valid name; add one, such as "
+            "`name: mine`."
         )
     raw.setdefault("name", path.stem)
     try:
@@ -239,14 +242,14 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
         raise sentence_of(error, Plan, path) from None
     if plan.name != path.stem and (other := _namesake(plan.name, path)):
         raise PlanError(
-            f"{path}: name: {plan.name!r} is what {other.name} beside it is called, whose results this plan would "
-            "replace; choose another, or leave it out: then a plan is called as its file."
+            f"{path}: name: {plan.name!r} is also the name of {other.name} next to it, whose results this plan would "
+            "replace; choose another, or leave it out, and the plan is named after its file."
         )
     shipped = load_variants()
     own, trainings = {}, {}
     for name, values in plan.variants.items():
         if name in shipped:
-            raise PlanError(f"{path}: variants.{name} has the name of a variant of the suite; choose another.")
+            raise PlanError(f"{path}: variants.{name} has the name of one of the suite's own variants; choose another.")
         own[name] = {key: value for key, value in values.items() if key != "training"}
         if "training" in values:
             try:

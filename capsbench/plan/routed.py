@@ -80,7 +80,7 @@ class RoutingOptions(Strict):
                 raise ValueError(f"routing {self.routing} takes no {key}, which is {value!r} here")
         for key in self.routing_options:
             if key in facts.takes:
-                raise ValueError(f"routing_options names {key}, which is said beside routing and not among its options")
+                raise ValueError(f"routing_options names {key}, which belongs beside routing and not among its options")
             if key not in facts.options:
                 hint = nearest(key, facts.options) if facts.options else "; it takes none."
                 raise ValueError(f"routing_options: routing {self.routing} takes no option {key!r}{hint}")
@@ -100,10 +100,10 @@ def routing_and_loss(routing: str, loss: str) -> None:
     by_logits = routing == "inverted-attention"
     if by_logits and "cross-entropy" not in loss:
         raise ValueError(
-            f"routing inverted-attention scores with logits, for its capsules are all of one length: "
+            f"routing inverted-attention scores with logits, since its capsules all have the same length: "
             f"loss must be cross-entropy or sigmoid-cross-entropy, not {loss}"
         )
     if "cross-entropy" in loss and not by_logits:
         raise ValueError(f"routing {routing} scores with lengths in [0, 1), and loss {loss} takes logits")
     if loss == "nll" and routing != "self-routing":
-        raise ValueError(f"loss nll takes scores that sum to 1, which self-routing gives and {routing} does not")
+        raise ValueError(f"loss nll takes scores that sum to 1, which self-routing produces and {routing} does not")

@@ -164,14 +164,14 @@ class House:
             if training.precision == "bf16":
                 raise PlanError(
                     f"{self.path}: tasks.{task_name}.bf16: {variant} trains in bf16 already, so its second row would "
-                    "be the same runs; say another precision, or leave bf16 out."
+                    "be the same runs; choose another precision, or leave bf16 out."
                 )
             training = training.model_copy(update={"precision": "bf16"})
         rate, has = (min(RATES), "tries") if row.tuned else (training.rate, "has")
         if training.floor > rate:
             raise PlanError(
-                f"{self.path}: {task_name}/{row.variant} {has} the rate {rate:g} beside the floor {training.floor:g}, "
-                "at which it would train from the first step; say a floor that is not above the rate."
+                f"{self.path}: {task_name}/{row.variant} {has} the rate {rate:g}, below the floor {training.floor:g}, "
+                "at which it would then train from the first step; choose a floor that is not above the rate."
             )
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)

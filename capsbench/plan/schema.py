@@ -99,9 +99,9 @@ class Plan(Strict):
             raise ValueError("tasks is empty: name at least one task")
         training = self.training
         if training.epochs is None and training.steps is None:
-            raise ValueError("training says no length; write epochs or steps")
+            raise ValueError("training gives no length; write epochs or steps")
         if training.epochs is not None and training.steps is not None:
-            raise ValueError("training must say either epochs or steps, not both")
+            raise ValueError("training must give either epochs or steps, not both")
         if self.budget == "short" and (training.epochs != SHORT_EPOCHS or training.decay_period != "scaled"):
             raise ValueError(
                 f"budget 'short' means epochs: {SHORT_EPOCHS} and decay_period: scaled; call anything else 'reduced'"
@@ -117,9 +117,9 @@ class Plan(Strict):
     def _tunes_what_it_says(self) -> Self:
         wanted = [name for name, task in self.tasks.given().items() if task.tuned]
         if wanted and self.tuning is None:
-            raise ValueError(f"tasks.{wanted[0]} says tuned, but the plan has no key tuning that says epochs or steps")
+            raise ValueError(f"tasks.{wanted[0]} sets tuned, but the plan has no key tuning that gives epochs or steps")
         if self.tuning is not None and not wanted:
-            raise ValueError("tuning is said, but no task says tuned")
+            raise ValueError("the plan has a key tuning, but no task sets tuned")
         used = {*self.seeds, *(seed for task in self.tasks.given().values() for seed in task.seeds or ())}
         if self.tuning is not None and (both := sorted(used & set(self.tuning.seeds))):
             raise ValueError(

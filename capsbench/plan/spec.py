@@ -29,7 +29,7 @@ class Said(Strict):
     def _no_key_is_empty(cls, values: Any) -> Any:
         empty = [key for key, value in values.items() if value is None] if isinstance(values, dict) else []
         if empty:
-            raise ValueError(f"{empty[0]} {cls.EMPTY}, or take the key away")
+            raise ValueError(f"{empty[0]} {cls.EMPTY}, or remove the key")
         return values
 
 

@@ -52,9 +52,9 @@ class Tuning(Strict):
     @model_validator(mode="after")
     def _has_a_length(self) -> Self:
         if self.epochs is None and self.steps is None:
-            raise ValueError("tuning says no length; write epochs or steps")
+            raise ValueError("tuning gives no length; write epochs or steps")
         if self.epochs is not None and self.steps is not None:
-            raise ValueError("tuning must say either epochs or steps, not both")
+            raise ValueError("tuning must give either epochs or steps, not both")
         return self
 
 

@@ -17,10 +17,10 @@ from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, W
 
 WORDS = [
     "One choice changed against a reference row.",
-    "What differs is read off the resolved configs; a row that differs in more than one factor says so, and what a "
-    "routing or a model brings with it is named by the choice that brought it.",
-    f"Difference: the row's mean less the reference's, with its {INTERVALS}rows.",
-    "Train-test gap: test error less the error on the digits trained on, unshifted.",
+    "What differs is read off the resolved configs. A row that differs in more than one factor says so; whatever a "
+    "routing or a model brings with it goes under the choice that brought it.",
+    f"Difference: the row's mean minus the reference's, with its {INTERVALS}rows.",
+    "Train-test gap: test error minus the error on the training digits, unshifted.",
 ]
 COLUMNS = [
     Column("variant", "name"),

@@ -14,8 +14,8 @@ from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import NOTHING, decimals
 
 INTERVALS = (
-    "95 % interval over seeds and test digits where answers to single images are stored and are those of the "
-    "metrics; else Welch's over seeds, "
+    "95 % interval over seeds and test digits, where answers to single images are stored and agree with the metrics; "
+    "elsewhere Welch's over seeds, "
     "marked `over seeds`, which holds for these test digits only. Intervals are not corrected for the number of "
 )
 GAP = Metric("train_test_gap", "train-test gap", "%", headline=False)

@@ -28,7 +28,7 @@ def read_answers(results: Results, run: Run, condition: str) -> Answers | None:
         return None
     found = _answers(arrays)
     if found is None:
-        reason = "predictions.npz holds something that is no digit or no margin"
+        reason = "predictions.npz holds values that are not digits or not margins"
         results.problem("not drawn", run.folder / name, run.key, reason, condition)
     return found
 

@@ -14,9 +14,7 @@ from capsbench.report.results import IN_THE_MEANS, KINDS, Kind, Results
 from capsbench.report.tables import spec_for
 
 SYNTHETIC = "affnist-synth"
-MEANS = (
-    "Mean over seeds ± half the width of Student's t 95 % interval; no interval for a single seed, or where all agree."
-)
+MEANS = "Mean over seeds ± half the width of Student's t 95 % interval; no interval for a single seed or if all agree."
 DRAWN = "ssim_true"  # every pair that was drawn has it
 PAPERS_DATA = ("mnist", "affnist")  # the data sets, by name, on which the paper's figures were measured
 
@@ -92,7 +90,7 @@ def seeds_words(results: Results, task: str) -> str:
     some = [n for n in done.values() if n]
     if not some:
         return f"{words} planned; no run is finished."
-    return f"{words} planned; finished: {range_of(some)} a row, in {len(some)} of {counted(len(done), 'row')}."
+    return f"{words} planned; finished: {range_of(some)} per row, in {len(some)} of {counted(len(done), 'row')}."
 
 
 def reductions_of(results: Results, task: str) -> list[str]:
@@ -122,9 +120,9 @@ def left_out_sentences(results: Results, task: str) -> list[str]:
     kinds: list[Kind] = [kind for kind in KINDS if kind not in (*IN_THE_MEANS, "missing")]
     counts = {kind: results.count(kind, task) for kind in kinds}
     words = listing(f"{count} {kind}" for kind, count in counts.items() if count)
-    sentences = [f"Left out of the means, named on the page: {words}."] if words else []
+    sentences = [f"Left out of the means, listed on the report page: {words}."] if words else []
     missing = results.count("missing", task)
-    return sentences + ([f"Still missing: {counted(missing, 'result')} that the plan names."] if missing else [])
+    return sentences + ([f"Still missing: {counted(missing, 'planned result')}."] if missing else [])
 
 
 def conditions_in_words(results: Results, task: str) -> list[str]:
@@ -151,7 +149,7 @@ def pairs_drawn(results: Results) -> list[str]:
         pairs = 0.0 if bins is None else float(bins.loc[bins["metric"] == DRAWN, "pairs"].sum())
         if 0 < pairs < math.inf:
             counts.append(int(pairs))
-    return [f"How well digits are drawn (SSIM, IoU): on {range_of(counts)} pairs."] if counts else []
+    return [f"How well digits are drawn (SSIM, IoU) is measured on {range_of(counts)} pairs."] if counts else []
 
 
 def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
@@ -164,19 +162,19 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
     if mixed := results.count("mixed", task):
         differences = counted(mixed, "difference")
         sentences.append(
-            f"Runs that stand together here were not made alike: {differences} of machine, version or setting, "
-            "named on the page."
+            f"Not all runs compared here were made alike: {differences} of machine, version or setting, listed on the "
+            "report page."
         )
     if outdated := results.count("outdated", task):
         sentences.append(
-            f"In the means, scored with other options or by other source than today's: {counted(outdated, 'result')}, "
-            "named on the page."
+            "In the means, but scored with options or source code other than today's: "
+            f"{counted(outdated, 'result')}, listed on the report page."
         )
     if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
         if not is_comparable(results, task):
             why = listing(_why_not_comparable(results, task))
-            sentences.append(f"It stands there for orientation, not for comparison: {why}.")
+            sentences.append(f"It is there for orientation, not for comparison: {why}.")
     sentences += results.plan.notes.get(task, [])
     if task in results.published.notes:
         sentences.append(results.published.notes[task].strip())

@@ -10,10 +10,10 @@ from capsbench.report.contract import ResultsFile
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
 VERDICTS: dict[Verdict, str] = {  # in the order of the page
-    "reproduced": "our interval agrees with the claim, by a rule written before the run (one written later says so)",
+    "reproduced": "our interval agrees with the claim, by a rule written before the runs (the claim says so if not)",
     "not reproduced": "our interval contradicts it",
-    "undecided": "the interval leaves both open",
-    "not run": "a cell, the data or the full protocol is missing",
+    "undecided": "our interval allows either",
+    "not run": "the runs, the data or the full protocol are missing",
 }
 
 

@@ -13,7 +13,7 @@ from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets,
 from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
-OTHERWISE_SCORED = "scored with other options or by other source than today's plan and evaluation"
+OTHERWISE_SCORED = "scored with options or source code other than today's plan and evaluation have"
 NO_MANIFEST = "no manifest yet: not trained, or training is under way"
 
 
@@ -73,11 +73,11 @@ def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[R
         return None
     plan, digests = results.plan, manifest.digests
     if manifest.dataset.name != plan.dataset.name:
-        reason = f"trained on {manifest.dataset.name}, the plan says {plan.dataset.name}"
+        reason = f"trained on {manifest.dataset.name}, but the plan says {plan.dataset.name}"
     elif plan.dataset.digest and digests.get("data") and digests["data"] != plan.dataset.digest:
-        reason = f"trained on other files of {plan.dataset.name} than the plan's (the data digests differ)"
+        reason = f"trained on files of {plan.dataset.name} other than the plan's (the data digests differ)"
     elif config and digests.get("config") != config:
-        reason = "trained with another config than the plan's (the config digests differ)"
+        reason = "trained with a config other than the plan's (the config digests differ)"
     elif not config and digests.get("plan") != plan.digest:
         reason = "trained for another plan (the plan digests differ)"
     else:
@@ -100,7 +100,7 @@ def _misplaced(
     if claimed in planned and (run_folder(results.folder, claimed) / "manifest.json").exists():
         results.problem("duplicated", path, key, f"{path.name} is a copy of {claimed}'s", condition)
     else:
-        results.problem("foreign", path, key, f"{path.name} says that it is of {claimed}", condition)
+        results.problem("foreign", path, key, f"{path.name} says that it belongs to {claimed}", condition)
 
 
 def _read_metrics(results: Results, run: Run, planned: dict[RunKey, PlannedRun]) -> None:
@@ -160,7 +160,7 @@ def _same_data(results: Results) -> None:
         ours = {results.plan.dataset.name: 2, run.key.task: 1}  # the official affNIST files bear the task's own name
         name = max(sorted(found), key=lambda n: (ours.get(n, 0), found[n]))
         if metrics.dataset.name != name:
-            reason = f"scored on {metrics.dataset.name} where the task's other runs were scored on {name}"
+            reason = f"scored on {metrics.dataset.name}, but the task's other runs were scored on {name}"
             _leave_out(results, run, metrics, reason)
     sizes: dict[tuple[str, str, str], Counter[int]] = {}
     for run, metrics in _conditions(results):
@@ -169,7 +169,7 @@ def _same_data(results: Results) -> None:
         counts = sizes[run.key.task, run.key.variant, metrics.condition]
         size = max(counts, key=lambda images: (counts[images], images))
         if metrics.images != size:
-            reason = f"scored on {metrics.images:,} images where other seeds were scored on {size:,}"
+            reason = f"scored on {metrics.images:,} images, but other seeds were scored on {size:,}"
             _leave_out(results, run, metrics, reason)
 
 

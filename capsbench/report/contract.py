@@ -235,7 +235,7 @@ class Metrics(ResultsFile):
     def _are_shares(cls, metrics: dict[str, Value]) -> dict[str, Value]:
         for name, of in metrics.items():
             if of.unit == "%" and name not in MORE_THAN_ALL and of.value is not None and abs(of.value) > 100 + 1e-9:
-                raise ValueError(f"{name} is {of.value:g} %, more than all")
+                raise ValueError(f"{name} is {of.value:g} %, beyond 100 %")
         return metrics
 
 

@@ -54,13 +54,13 @@ class Cost(ResultsFile):
 def read_cost(results: Results) -> tuple[Cost | None, str]:
     """The plan's costs, or None and why not: cost.json is not there, cannot be read, or is of other models."""
     if results.plan.cost is None:
-        return None, "the plan asks for no costs"
+        return None, "the plan does not ask for costs"
     try:
         cost = read(results.folder / "cost.json", Cost)
     except UnreadableFileError as error:
         return None, f"cost.json {error}"
     if cost.digest != results.plan.cost:
-        return None, "cost.json was measured for other models, options or source than the plan's"
+        return None, "cost.json was measured for other models, options or source code than the plan's"
     return cost, ""
 
 
@@ -75,17 +75,18 @@ def caption_words(results: Results, cost: Cost) -> list[str]:
         f"{cost.precision}, deterministic algorithms, on {cost.started[:10]}.",
         f"Untrained weights and random images, batch {cost.batch}; medians of {rounds} over all variants.",
         *([f"Reduced models: {', '.join(sorted(widths))}."] if widths else []),
-        "Inference: the classes of images; forward: the loss in training, with the decoder if there is one; backward:",
-        "its gradient, without the optimiser's step.",
+        "Inference: finding the classes; forward: computing the training loss, with the decoder if there is one;",
+        "backward: its gradient, without the optimiser's step.",
         *(
-            ["Steps are eager, and routing is plain, with all votes in memory; runs on a GPU may do neither."]
+            ["Steps are eager, and routing is plain, with all votes in memory; runs on a GPU may differ in either."]
             if gpu
             else []
         ),
-        "FLOPs by torch's counter on one image alone, two a multiply-add: matrix products, and convolutions as if each",
-        "were computed directly, also where larger batches are computed with fewer products. Routing's sums are",
-        "elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",
-        f"Memory: the peak of {cost.memory_of} over parameters, activations and gradients of one forward and backward.",
+        "FLOPs by torch's counter on a single image, two per multiply-add: matrix products, and convolutions as if",
+        "each were computed directly, even where larger batches are computed with fewer products. Routing's sums are",
+        "elementwise and not counted, except dynamic routing's on a CPU, which are matrix products.",
+        f"Memory: the peak of {cost.memory_of} over parameters, activations and gradients of one forward and backward",
+        "pass.",
     ]
 
 

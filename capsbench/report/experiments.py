@@ -111,7 +111,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
         bar(ours),
         bar(best),
         None if paper is None else place(paper.value),
-        "no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
+        "gives no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
         (f"{start:.3g}", f"{end:.3g}"),
         _verdicts(results, judged, TableCell(task, ours, condition, metric.name) if ours else None, best),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capsbench.report.ablation_table import ablation_table
+from capsbench.report.attack_table import attack_table
 from capsbench.report.costs import cost_table
 from capsbench.report.ladder_table import ladder_table
 from capsbench.report.results import Results
@@ -14,6 +15,7 @@ from capsbench.report.wide import ExtraTable
 EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {
     "ablation": ablation_table,
     "ladder": ladder_table,
+    "attacks": attack_table,
     "routing": routing_table,
     "cost": cost_table,
 }

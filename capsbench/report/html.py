@@ -42,11 +42,11 @@ SECTIONS = (
     Section("results", "Results"),
     Section("more", "Other tables"),
     Section("figures", "Figures"),
-    Section("protocol", "Where this parts from the paper"),
+    Section("protocol", "Where this differs from the paper"),
     Section("problems", "Missing or left out"),
     Section("origins", "Where each number comes from"),
     Section("environment", "Environment"),
-    Section("again", "Make it again"),
+    Section("again", "Run it again"),
 )
 
 

@@ -18,17 +18,17 @@ from capsbench.report.results import Results
 from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
 
 OWN_TRUNK = (
-    "The two-digit task's models have one small trunk of their own: no decoder, no convolutions to exchange, and W "
-    "shared by all places, since they look at images of any size."
+    "The two-digit task's models have one small trunk of their own: no decoder, no convolutions to exchange, and one "
+    "W for all places, since they take images of any size."
 )
 WORDS = [
-    "What buys the gain: each rung has what the rung before it has, and one component more.",
-    "What changed is read off the resolved configs; a rung that changes more than one factor says so, and a new model "
+    "What buys the gain: each rung has everything the rung before it has, plus one component.",
+    "What changed is read off the resolved configs. A rung that changes more than one factor says so, and a new model "
     "brings its own layers (a CNN's trunk keeps the ReLU after the second convolution, where CapsNet has none; where "
-    "scores are lengths of vectors, the decoder reads those, after the dropout).",
-    f"Gain: the rung's mean less the one's before, with its {INTERVALS}rungs.",
-    "FLOPs: of one image's forward pass by torch's counter, which counts matrix products and convolutions; routing's "
-    "sums are elementwise and not counted, but for dynamic routing's on a CPU, which are matrix products.",
+    "scores are lengths of vectors, the decoder reads those vectors, after the dropout).",
+    f"Gain: the rung's mean minus that of the rung before, with its {INTERVALS}rungs.",
+    "FLOPs: for one image's forward pass, by torch's counter, which counts matrix products and convolutions; routing's "
+    "sums are elementwise and not counted, except dynamic routing's on a CPU, which are matrix products.",
 ]
 COLUMNS = [
     Column("rung", "name"),

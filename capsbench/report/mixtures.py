@@ -38,7 +38,7 @@ def leave_out_other_budgets(results: Results) -> None:
         for run in cell:
             wanted, had = run.manifest.config.get("steps"), run.manifest.steps
             if isinstance(wanted, int) and had is not None and had != wanted:
-                _drop(results, run, "foreign", f"done after {had:,} steps where its config says {wanted:,}")
+                _drop(results, run, "foreign", f"done after {had:,} steps, but its config says {wanted:,}")
     for cell in _cells(results):
         groups: dict[str, list[Run]] = {}
         for run in cell:
@@ -48,7 +48,7 @@ def leave_out_other_budgets(results: Results) -> None:
         for runs in groups.values():
             for run in runs if runs is not most else []:
                 keys = ", ".join(_differing(run, most[0]))
-                _drop(results, run, "foreign", f"another budget or config than seed {most[0].key.seed}'s ({keys})")
+                _drop(results, run, "foreign", f"budget or config differs from seed {most[0].key.seed}'s ({keys})")
 
 
 def leave_out_copies(results: Results) -> None:
@@ -58,7 +58,7 @@ def leave_out_copies(results: Results) -> None:
         for run in cell:
             weights = run.manifest.weights
             if weights and owner.setdefault(weights, run) is not run:
-                _drop(results, run, "duplicated", f"its weights are those of seed {owner[weights].key.seed}")
+                _drop(results, run, "duplicated", f"its weights are the same as seed {owner[weights].key.seed}'s")
 
 
 def warn_of_mixtures(results: Results) -> None:
@@ -111,5 +111,5 @@ def _warn(results: Results, runs: list[Run], aspects: dict[str, Aspect], task: s
             rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
             words.append(f"{counted(len(found), 'run')} with {value} ({', '.join(names[:4])}{rest})")
         file = (ordered[1][1][0].folder / "manifest.json").relative_to(results.folder).as_posix()
-        reason = f"runs that stand together differ in {aspect}: {'; '.join(words)}"
+        reason = f"runs that are averaged or compared differ in {aspect}: {'; '.join(words)}"
         results.problems.append(Problem("mixed", task, variant, None, None, file, reason))

@@ -32,7 +32,7 @@ TEST_SETS = {
     "mnist": "10,000 test digits",
     "affnist": "the official affNIST, 320,000 images",
     "multimnist": "10,000,000 pairs",
-    "two_digit": "some 9,000 pairs: each test digit with another at random, equal classes dropped (the source's code)",
+    "two_digit": "some 9,000 pairs: each test digit with a random other, equal classes dropped (the source's code)",
 }
 
 
@@ -47,7 +47,7 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
     is_other = (task == "mnist" and not _is_full(runs)) or (task == "two_digit" and not _has_the_source_s_epochs(runs))
     found = [
         ProtocolRow("data", *_data(results, task)),
-        ProtocolRow("trials a row", TRIALS.get(task, "not given"), f"{range_of(trials)} finished", few),
+        ProtocolRow("trials per row", TRIALS.get(task, "not given"), f"{range_of(trials)} finished", few),
         ProtocolRow("training", STEPS.get(task, "not given"), _training(runs), is_other),
         ProtocolRow("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
         ProtocolRow("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
@@ -70,7 +70,7 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
 def _from_the_source(runs: list[Run]) -> list[ProtocolRow]:
     """Where the two-digit transfer parts from Su 2018, whose program is written in Keras."""
     epochs = {run.averaged_epochs for run in runs}
-    mean = f"the mean over the ends of the last {range_of(epochs)} epochs; that of the final weights stands beside it"
+    mean = f"the mean over the ends of the last {range_of(epochs)} epochs; the final weights' figure is given beside it"
     loss = "its sum over the classes; TensorFlow's 1e-8"
     return [
         ProtocolRow("the figure", "of the final weights", mean, epochs != {1}),
@@ -99,7 +99,7 @@ def _training(runs: list[Run]) -> str:
     words = f"{range_of(run.manifest.steps for run in runs)} steps of {batches}"
     epochs = sorted({float(found) for run in runs if (found := _setting(run, "epochs")) is not None})
     words += f" ({listing(f'{n:g}' for n in epochs)} epochs)" if epochs else ""
-    return words + (f", first rate {rates}" if rates else "")
+    return words + (f", initial rate {rates}" if rates else "")
 
 
 def _setting(run: Run, key: str) -> Any:

@@ -37,7 +37,7 @@ def read_series(results: Results, run: Run, name: str, columns: Mapping[str, typ
         for column, kind in columns.items():
             frame[column] = frame[column].fillna("").astype(str) if kind is str else pd.to_numeric(frame[column])
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
-        _report(results, run, path, f"{path.name} is truncated or has other columns ({_short(error)})")
+        _report(results, run, path, f"{path.name} is truncated or has the wrong columns ({_short(error)})")
         return None
     return frame
 
@@ -76,7 +76,7 @@ def read_arrays(results: Results, run: Run, name: str, shapes: dict[str, str]) -
         )
         if not fits or arrays[key].dtype.kind not in "uif":
             found = f"{arrays[key].dtype} {list(shape)}"
-            _report(results, run, path, f"{path.name}: {key} is {found} where numbers [{', '.join(names)}] belong")
+            _report(results, run, path, f"{path.name}: {key} is {found}, but should be numbers [{', '.join(names)}]")
             return None
     return arrays
 
@@ -94,7 +94,7 @@ def load_arrays(path: Path, names: Sequence[str] | None = None) -> Arrays:
         with np.load(path, allow_pickle=False) as stored:
             return {key: stored[key] for key in (stored.files if names is None else names)}
     except MemoryError:
-        raise ValueError(f"{path.name} is not what evaluation writes (an array that no memory holds)") from None
+        raise ValueError(f"{path.name} is not what evaluation writes (an array too large for any memory)") from None
     except Exception as error:  # what zipfile, its decompressors and NumPy raise on damaged bytes has a dozen kinds
         reason = f"{path.name} is truncated or is not what evaluation writes ({_short(error)})"
         raise ValueError(reason) from None

@@ -30,19 +30,19 @@ Kind = Literal[
 ]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
-    "not matched": "never surely reached the accuracy at which models are compared: a result, counted as not matched",
+    "not matched": "never reliably reached the accuracy at which models are compared: a result, counted as not matched",
     "unreadable": "a file is truncated or not in the format",
     "duplicated": "the same run is there twice",
-    "foreign": "made by another plan, config or data set",
+    "foreign": "made with another plan, config or data set",
     "undefined": "the metric has no value for this run",
-    "mixed": "in the means, but made with other versions, devices or settings than its neighbours",
-    "outdated": "in the means, but scored with other options or by other source than today's",
-    "missing": "the plan names it, but it is not there yet",
-    "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims and intervals lack it",
+    "mixed": "in the means, but made with other versions, devices or settings than the runs beside it",
+    "outdated": "in the means, but scored with options or source code other than today's",
+    "missing": "in the plan, but not there yet",
+    "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims or intervals lack it",
 }
 IN_THE_MEANS: tuple[Kind, ...] = ("mixed", "outdated", "not drawn")  # problems that leave no run out
 DAMAGED: tuple[Kind, ...] = ("unreadable", "duplicated", "not drawn")  # nobody planned for these: a command ends with 2
-APART = ("routing",)  # conditions that are diagnostics: they have tables of their own
+APART = ("attacked", "routing")  # conditions that are diagnostics: they have tables of their own
 COLUMNS = ["task", "variant", "seed", "condition", "dataset", "badge", "metric", "unit", "value", "images"]
 
 

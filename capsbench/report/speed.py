@@ -54,7 +54,7 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
             label=f"{row['name']}, {row['precision']}, {row['phase']}",
         )
     axes.set(xscale="log", yscale="log", xlim=(low, high))
-    axes.set_xlabel("FLOPs a byte that the operations read or write")
+    axes.set_xlabel("FLOPs per byte that the operations read or write")
     axes.set_ylabel("GFLOP/s")
     _plain_numbers(axes)
     tidy(axes)
@@ -88,8 +88,8 @@ def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
         sizes = sorted({row["size"] for row in growth[what]})
         column[1].set_xticks(sizes, [f"{size}" for size in sizes], rotation=30)
         once |= dict(zip(*reversed(column[0].get_legend_handles_labels()), strict=True))
-    panels[0][0].set_ylabel("images a second, training")
-    panels[1][0].set_ylabel("MB of a step, beside the weights")
+    panels[0][0].set_ylabel("images per second, training")
+    panels[1][0].set_ylabel("MB per step, besides the weights")
     figure.legend(once.values(), once.keys(), loc="outside upper left", ncols=3)
     return figure
 

@@ -103,7 +103,7 @@ def _change(key: Key, a: _Cell | None, b: _Cell | None) -> Change:
     estimate = difference(list(b.values.values()), list(a.values.values()))
     moved = (second.mean or 0.0) - (first.mean or 0.0)
     if estimate is None:
-        why = "" if min(first.n, second.n) < 2 else "the seeds of both sides agree, which is no spread to judge by"
+        why = "" if min(first.n, second.n) < 2 else "the seeds of both sides agree, which leaves no spread to judge by"
         return Change(*key, unit, first, second, "too few seeds", why, moved)
     low, high = estimate.interval()
     return Change(*key, unit, first, second, "within noise", "", moved, low, high, estimate.p())
@@ -144,7 +144,7 @@ def _run_differences(a: Results, b: Results) -> list[tuple[str, str, str]]:
         if words[0] != words[1]:
             found.append((name, words[0], words[1]))
         elif swapped:
-            found.append((name, words[0], f"{words[1]}, but another one for {counted(swapped, 'run')}"))
+            found.append((name, words[0], f"{words[1]}, but a different one for {counted(swapped, 'run')}"))
     return found
 
 

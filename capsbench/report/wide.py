@@ -127,7 +127,7 @@ def wide_table(results: Results, task: str) -> WideTable:
         certain = "whatever the seeds (Welch's t, Holm over the table)"  # of other digits, claims alone can tell
         caption.append(f"{BOLD} the best of its column{under} on these test digits, {certain}.")
         if any(is_control(results, task, variant) for variant, _ in places):
-            caption.append("No row that was trained on pairs takes part in that.")
+            caption.append("Rows trained on pairs are left out of that comparison.")
     return WideTable(task, columns, wide, caption)
 
 

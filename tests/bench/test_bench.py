@@ -244,5 +244,5 @@ def test_growth_of_what_has_no_capsules_is_refused_before_anything_is_timed(tmp_
     path.write_text("budget: reduced\nseeds: [0]\ntraining: {steps: 1, batch: 4}\ntasks:\n  mnist: {variants: [cnn]}\n")
     answer = CliRunner().invoke(app, ["bench", str(path), "--variant", "cnn", "--grow", "32"])
     assert isinstance(answer.exception, CapsbenchError)
-    assert "which cnn has not" in str(answer.exception)
+    assert "which cnn does not have" in str(answer.exception)
     assert answer.output == ""

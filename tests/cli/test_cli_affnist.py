@@ -47,8 +47,9 @@ def test_it_is_said_where_the_download_failed(house: House, monkeypatch: pytest.
 def test_a_pack_asks_no_mirror(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capsbench.data.affnist_source.download_affnist", lambda _: pytest.fail("a mirror was asked"))
     monkeypatch.setattr(affnist, "is_packed", lambda: True)
-    assert "affnist-synth, not the paper's test set (a pack carries no other, and downloads none)" in said(
-        house, ("affnist",)
+    assert (
+        "affnist-synth, not the paper's test set (a pack neither contains the official files nor downloads them)"
+        in said(house, ("affnist",))
     )
 
 
@@ -80,8 +81,8 @@ def test_nothing_is_downloaded_that_makes_finished_runs_stale_unless_it_is_asked
 
     monkeypatch.setattr("capsbench.data.affnist_source.download_affnist", download)
     assert said(here, ("affnist",)) == (
-        "affNIST: affnist-synth, not the paper's test set (1 finished run measured on it would be trained again with "
-        f"the official files, which `capsbench data {house.path}` downloads).\n"
+        "affNIST: affnist-synth, not the paper's test set (with the official files, 1 finished run measured on "
+        f"affnist-synth would be trained again; `capsbench data {house.path}` downloads them).\n"
     )
     assert downloads == []
     assert "1 finished run measured on affnist-synth will be trained again" in affnist.find_affnist(

@@ -149,7 +149,7 @@ def test_what_does_not_count_here_is_named_with_its_reason(
     with sole(house.folder / CNN.format(1), print):
         words = brought()
     for expected in (
-        "1 run: of another config and training source and data than here\n  mnist/cnn/seed-0",
+        "1 run: made with another config and training source and data than here\n  mnist/cnn/seed-0",
         "1 run: a process is at work on it\n  mnist/cnn/seed-1",
         "1 run: the plan has no such run\n  mnist/capsnet-r9/seed-0",
         "1 run: it is not evaluated\n  mnist/capsnet-r3-recon/seed-0",
@@ -228,7 +228,7 @@ def test_what_one_plan_has_trained_another_that_has_the_row_alike_need_not_train
     bring(console, [place], other)
     said = console.export_text()
     assert "1 run: brought\n  mnist/cnn/seed-0\n" in said
-    assert "1 run: of another config than here\n  mnist/capsnet-r3-recon/seed-0\n" in said
+    assert "1 run: made with another config than here\n  mnist/capsnet-r3-recon/seed-0\n" in said
     assert [path.parent.name for path in house.folder.rglob("manifest.json")] == ["seed-0"]
     for file in (there.folder / CNN.format(0)).rglob("*.*"):
         assert file.name.startswith(".") or (house.folder / file.relative_to(there.folder)).is_file()
@@ -271,20 +271,20 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
     plan = (there.folder / "plan.json").read_bytes()
     gone = plan.replace(str(here[0].path).encode(), b"nowhere.yaml")
     for file, expected in {
-        tmp_path / "torn.tar.gz": "is no whole archive",
-        tmp_path / "words.tar.gz": "is no whole archive",
+        tmp_path / "torn.tar.gz": "is not a complete archive",
+        tmp_path / "words.tar.gz": "is not a complete archive",
         tmp_path / "missing.tar.gz": "cannot be read or unpacked: No such file or directory",
         tmp_path: "holds no results: it has no plan.json that names a plan",
-        here[0].folder: r"is where the runs of .*a\.yaml lie; name another plan, whose they shall be, with --plan",
-        archive("out.tar.gz", {"../plan.json": plan}): "would lie outside of the results",
+        here[0].folder: r"is the results folder of .*a\.yaml itself; name another plan for these runs with --plan",
+        archive("out.tar.gz", {"../plan.json": plan}): "would end up outside the results",
         archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
         archive("up.tar.gz", {"a/plan.json": b'{"name": ".."}'}): "has no plan.json that names a plan",
-        archive("gone.tar.gz", {"a/plan.json": gone}): r"is of the plan nowhere.yaml, which is not here; name it with",
+        archive("gone.tar.gz", {"a/plan.json": gone}): r"belongs to the plan nowhere.yaml, which is not here; name it",
     }.items():
         with pytest.raises(DataError, match=expected):
             bring(console, [file], None)
     assert not list(here[0].folder.rglob("manifest.json"))
     bring(console, [tmp_path / "gone.tar.gz"], here[0].path)
-    assert "gone.tar.gz: no run of this plan is in it" in console.export_text()
+    assert "gone.tar.gz: it has no run of this plan" in console.export_text()
     with pytest.raises(ResourceError), sole(here[0].folder, print):
         bring(console, [whole], here[0].path)

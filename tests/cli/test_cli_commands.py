@@ -133,7 +133,7 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     said = place.capsbench("evaluate", "tiny.yaml")
     assert said.code == 2
     assert said.err.startswith("capsbench: mnist/capsnet-r3-recon seed 0 is not trained")
-    assert "say `capsbench train tiny.yaml --task mnist --variant capsnet-r3-recon` first." in said.err
+    assert "run `capsbench train tiny.yaml --task mnist --variant capsnet-r3-recon` first." in said.err
 
     said = place.capsbench("train", "tiny.yaml", "--task", "mnist", "--seed", 0, "--device", "cpu")
     assert said.code == 0
@@ -157,7 +157,7 @@ def test_train_evaluate_and_report_one_after_the_other(place) -> None:
     assert (place.results / "report.html").is_file()
     place.plan(variants="[capsnet-r3-recon]", test_images=7)
     said = place.capsbench("report", "tiny.yaml")
-    assert "seed-0/test: outdated: scored with other options or by other source" in said.out
+    assert "seed-0/test: outdated: scored with options or source code other than" in said.out
     (place.results / "report.html").unlink()
     (place.folder / "tiny.yaml").unlink()
     said = place.capsbench("report", place.results)  # the folder alone is enough
@@ -219,7 +219,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_passed_over(place) -> None:
     last.mkdir(parents=True)  # a folder: root may read every file
     said = place.capsbench("train", "tiny.yaml")
     assert said.code == 4, said.text
-    assert "last.safetensors cannot be read: Is a directory; let this user read it" in said.err
+    assert "last.safetensors cannot be read: Is a directory; make it readable, or remove it" in said.err
     assert "Traceback" not in said.text
 
 
@@ -272,9 +272,9 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyP
     said = CliRunner().invoke(app, ["doctor"])
     assert said.exit_code == 1
     assert said.output.count("wrong: ") == 3
-    assert "CAPSBENCH_DEVICE says cuda:99, and the devices here are cpu" in said.output
+    assert "CAPSBENCH_DEVICE is cuda:99, but the devices here are cpu" in said.output
     assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.output
-    assert "has 1.0 GB free; the paper's plan wants " in said.output
+    assert "has 1.0 GB free; the paper's plan needs " in said.output
     assert "Nothing is wrong." not in said.output
 
 
@@ -293,4 +293,4 @@ def test_doctor_says_where_results_cannot_be(name: str, tmp_path: Path, monkeypa
 def test_snakemake_is_not_asked_to_run_on_no_core(cores: str) -> None:
     said = CliRunner().invoke(app, ["run", "config/quick.yaml", "--cores", cores])
     assert said.exit_code == 2
-    assert "is neither a number from 1 on nor `all`" in " ".join(said.output.replace("│", " ").split())
+    assert "is neither a number of at least 1 nor `all`" in " ".join(said.output.replace("│", " ").split())

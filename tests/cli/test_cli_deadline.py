@@ -56,7 +56,7 @@ def test_a_wait_for_another_process_ends_in_time(
     with sole(house.run_folder(house.cell("mnist", "cnn"), 0), print):
         undone = work(console, plans[:1], 5, "cpu", 1, wanted)
     assert undone == (1, 0)
-    assert "time was up while this waited for the process that is at work on" in console.export_text()
+    assert "time was up while waiting for the process that is at work on" in console.export_text()
 
 
 def test_an_evaluation_that_can_save_itself_is_stopped_in_time(

@@ -65,7 +65,7 @@ def test_gpus_locks_in_a_folder_that_others_may_write_to_are_refused(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    folder, taken = tmp_path / f"capsbench-gpus-{os.getuid()}", "is not a folder that you alone may write to"
+    folder, taken = tmp_path / f"capsbench-gpus-{os.getuid()}", "is not a folder that only you can write to"
     monkeypatch.setattr(devices, "device", lambda name: contextlib.nullcontext(torch.device("cpu")))
     for umask in (0o000, 0o022):
         before = os.umask(umask)
@@ -89,13 +89,13 @@ def test_a_gpu_that_pytorch_cannot_use_is_named(console: Console) -> None:
     assert f"There is a Mock 1 (driver 535.1) here that PyTorch {torch.__version__}, which " in text(console)
     with held.held_device(console, None, 1):
         pass
-    assert text(console).count("cannot use: this works on the CPU; CAPSBENCH_DEVICE=cpu lets") == 1
+    assert text(console).count("cannot use: working on the CPU; with CAPSBENCH_DEVICE=cpu, cells") == 1
 
 
 @pytest.mark.usefixtures("_mock_gpu")
 def test_a_batch_job_does_not_hold_a_gpu_to_work_on_the_cpu(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    words = "cannot use; install one that can, or say CAPSBENCH_DEVICE=cpu"
+    words = "cannot use; install one that can, or set CAPSBENCH_DEVICE=cpu"
     with pytest.raises(CapsbenchError, match=words), held.held_device(console, None, 1):
         pass
 
@@ -121,7 +121,7 @@ def timers() -> set[threading.Timer]:
 
 
 def test_a_wait_for_a_gpu_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "waiting for cuda: other processes of capsbench hold"
+    words = "waiting for cuda: it is held by other capsbench processes"
 
     @contextlib.contextmanager
     def late(name: str | None) -> Iterator[torch.device]:  # a mock of a GPU that another process holds until it is said

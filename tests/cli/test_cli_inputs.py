@@ -74,7 +74,7 @@ def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place,
     assert not promise.exists()
     assert not list(results.rglob("metrics.json"))
     waits = replace(cell, seeds=(2,), tuned=Tuned(place.folder / "tuned.json", "recipe", None))
-    with pytest.raises(CapsbenchError, match=r"has no learning rate yet; say `capsbench tune"):
+    with pytest.raises(CapsbenchError, match=r"has no learning rate yet; run `capsbench tune"):
         evaluate_cells(Console(quiet=True), house, source, [waits], "cpu", 1, None)
     evaluate_cells(Console(), house, source, [*house.cells, waits], "cpu", 1, None)
     assert "left out: 2 runs not trained with this plan" in " ".join(capsys.readouterr().out.split())

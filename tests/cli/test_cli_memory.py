@@ -49,7 +49,7 @@ def test_cost_at_a_batch_that_memory_does_not_hold_names_the_key_to_lower(place,
     assert said.returncode == 4, said.stderr
     assert said.stderr.splitlines()[-1] == (
         f"capsbench: {path}: cost on cpu: out of memory; lower cost.batch, which is 400,000, in {path}, "
-        "or take a larger device."
+        "or use a device with more memory."
     )
     assert "Traceback" not in said.stderr
     assert not list(place.root.rglob("cost.json"))

@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Place:
         (["plan", "tiney.yaml"], "There is no file tiney.yaml; did you mean 'tiny.yaml'?"),
         (
             ["verify", "tiny.yaml", "--random"],
-            "tiny.yaml is a plan; name the folder of its results, such as results/tiny.",
+            "tiny.yaml is a plan; name its results folder, such as results/tiny.",
         ),
         (["plan", "folder.yaml"], "folder.yaml is a folder; name a file in it."),
         (["plan", "torn.yaml"], "torn.yaml, line 1: not valid YAML"),
@@ -48,17 +48,17 @@ def place(tmp_path: Path) -> Place:
             ["evaluate", "tiny.yaml", "--task", "mnist", "--variant", "cn"],
             "no cell mnist/cn; did you mean 'mnist/cnn'?",
         ),
-        (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: none of these rows has seed 7; there is [0]."),
+        (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: none of these rows has seed 7; the seeds are [0]."),
         (
             ["train", "tiny.yaml", "--seed", "7", "--task", "mnist", "--variant", "cnn"],
-            "mnist/cnn has no seed 7; there is [0].",
+            "mnist/cnn has no seed 7; the seeds are [0].",
         ),
-        (["evaluate", "--weights", "w.safetensors", "--seed", "1"], "--weights is one model's file: leave --task,"),
+        (["evaluate", "--weights", "w.safetensors", "--seed", "1"], "--weights scores one model: leave out --task,"),
         (["train", "tiny.yaml", "--device", "cuda:99"], "There is no device 'cuda:99' here"),
         (["variants", "capsnet-r33"], "There is no variant 'capsnet-r33'; did you mean 'capsnet-r"),
         (["report", "nowhere"], "nowhere/plan.json is not there"),
-        (["run", "tiny.yaml", "--seed", "1"], "`capsbench run` takes no --seed: it runs all of a plan."),
-        (["run", "tiny.yaml", "-n", "--task=mnist"], "`capsbench run` takes no --task=mnist: it runs all of a plan."),
+        (["run", "tiny.yaml", "--seed", "1"], "`capsbench run` takes no --seed: it runs a whole plan."),
+        (["run", "tiny.yaml", "-n", "--task=mnist"], "`capsbench run` takes no --task=mnist: it runs a whole plan."),
         (["run", "tiny.yaml", "--no-such-option"], "Snakemake does not take --no-such-option"),
     ],
 )
@@ -128,7 +128,7 @@ def test_weights_of_another_training_than_the_manifest_s_give_no_figure(place) -
     assert place.capsbench("train", "tiny.yaml").code == 0
     cell = place.results / "runs/mnist/cnn"
     shutil.copy(cell / "seed-1/weights.safetensors", cell / "seed-0")
-    words = "seed-0/weights.safetensors is of another training than manifest.json beside it"
+    words = "seed-0/weights.safetensors is not from the training that manifest.json beside it describes"
     for command in (["evaluate", "tiny.yaml"], ["weights", cell / "seed-0", "--to", "small.safetensors"]):
         said = place.capsbench(*command)
         assert said.code == 2, said.text

@@ -56,5 +56,5 @@ def test_a_pack_for_one_python_refuses_another_in_a_sentence(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("python", ["3", "3.12.4", "python3.12", "3.10", "3.14"])
 def test_a_python_that_capsbench_does_not_run_on_is_a_sentence(python: str, tmp_path: Path) -> None:
-    with pytest.raises(CapsbenchError, match=r"--python is 3\.11, 3\.12 or 3\.13, not "):
+    with pytest.raises(CapsbenchError, match=r"--python must be 3\.11, 3\.12 or 3\.13, not "):
         pack(Console(quiet=True), [], tmp_path / "pack.tar.gz", python, None)

@@ -100,7 +100,7 @@ def test_an_option_that_is_said_twice_means_both(place) -> None:
     for words, expected in (
         ("--variant cnn --variant capsnet-r2", "capsnet-r2"),
         ("--task mnist --task minst", "has no task 'minst'; did you mean 'mnist'?"),
-        ("--variant cnn --seed 0 --seed 7", "mnist/cnn has no seed 7; there is [0, 1, 2]."),
+        ("--variant cnn --seed 0 --seed 7", "mnist/cnn has no seed 7; the seeds are [0, 1, 2]."),
     ):
         said = place.capsbench("train", "tiny.yaml", *words.split())
         assert said.code == 2

@@ -88,7 +88,7 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
     assert said.code == 1, said.text
     assert f"weights: {name} differs in 1 of {tensors[name].numel():,} values, by 0.25 at most" in said.out
-    assert "weights.safetensors is not the one of its manifest" in said.out
+    assert "weights.safetensors is not the file that its manifest describes" in said.out
     assert "test/scores.npz: scores differs in 1 of 200 values, by 0.5 at most" in said.out
     assert re.search(rf"history.csv: rate differs in 1 of {len(history) - 1} values, by [\d.]+e-\d+ at most", said.out)
     assert "images_per_second" not in said.out
@@ -130,7 +130,7 @@ def test_without_weights_and_scores_the_manifest_s_digest_decides(place) -> None
     change(place.results / CNN / "manifest.json", "weights", value="0" * 64)
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
     assert said.code == 1
-    assert "by how much cannot be said" in said.out
+    assert "by how much is unknown" in said.out
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_run_without_its_manifest_or_its_plan_is_a_sentence(described: Path) -
     with pytest.raises(CapsbenchError, match="is not there; there is nothing to compare with"):
         verify_run(Console(), described, key, None, None, None)
     Path("tiny.yaml").rename("elsewhere.yaml")
-    with pytest.raises(CapsbenchError, match="is not there; say where it is with --plan"):
+    with pytest.raises(CapsbenchError, match="does not exist; say where it is with --plan"):
         _plan_of(described, None)
     assert _plan_of(described, Path("elsewhere.yaml")) == Path("elsewhere.yaml")
 
@@ -197,7 +197,7 @@ def test_a_tuned_row_is_made_again_with_the_choice_that_lies_beside_its_runs(tmp
 def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:
     Path("tiny.yaml").rename("results/tiny.yaml")
     change(described / "plan.json", "file", value="results/tiny.yaml")
-    with pytest.raises(CapsbenchError, match="lies among its results; look at it, then say --plan"):
+    with pytest.raises(CapsbenchError, match="is inside that folder; look at it first, then give --plan"):
         _plan_of(described, None)
 
 

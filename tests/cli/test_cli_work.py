@@ -108,7 +108,7 @@ def test_a_lost_gpu_ends_the_work(begun: list[str], asked: Asked, monkeypatch: p
     monkeypatch.setattr(working, "train_cells", fails)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", fails)
-    with pytest.raises(ResourceError, match="The GPU is lost to this process; say the same command again"):
+    with pytest.raises(ResourceError, match="The GPU is lost to this process; give the same command again"):
         asked()
 
 
@@ -184,8 +184,8 @@ def test_what_is_worked_on_is_claimed_and_of_two_that_choose_at_once_one_chooses
         ({"tasks": ("minst",)}, "there is no task 'minst'; did you mean 'mnist'?"),
         ({"variants": ("cnn", "capsnet-r3-recom")}, "no variant 'capsnet-r3-recom'; did you mean 'capsnet-r3-recon'?"),
         ({"seeds": (7,)}, "there is no seed 7; known: 0, 1, 2."),
-        ({"tasks": ("multimnist",), "variants": ("multimnist-cnn", "cnn")}, "'cnn' is no row of task multimnist."),
-        ({"variants": ("cnn",), "seeds": (5,)}, "no run is of the task, variant and seed named"),
+        ({"tasks": ("multimnist",), "variants": ("multimnist-cnn", "cnn")}, "'cnn' is not a row of task multimnist."),
+        ({"variants": ("cnn",), "seeds": (5,)}, "no run has this task, variant and seed"),
     ],
 )
 def test_what_no_plan_has_is_a_sentence_before_any_work(
@@ -212,7 +212,8 @@ def test_a_run_that_is_known_not_to_fit_is_passed_over_and_the_next_begun(begun:
     assert begun == [f"{plan} mnist/{variant} 0" for plan in "ab" for variant in ("cnn", "capsnet-r3-recon")]
     assert left == 8
     assert (
-        "mnist/cnn seed 1: not begun, as another of its seeds took 15.0 minutes and the machine is lent for 1" in said
+        "mnist/cnn seed 1: not begun, since another of its seeds took 15.0 minutes and the machine is lent for only 1"
+        in said
     )
     begun.clear()
     assert asked(lent=16, tasks=("mnist",), variants=("cnn",))[0] == 0

@@ -91,7 +91,7 @@ def test_a_loss_of_its_own_comes_with_the_margin_version_where_that_is_defined()
     assert VARIANTS["em-matrix"].loss == "spread"
     assert {VARIANTS[f"{name}-margin"].loss for name in ("capsnet-self-routing", "em-matrix")} == {"margin"}
     with pytest.raises(
-        PlanError, match="inverted-attention scores with logits, for its capsules are all of one length"
+        PlanError, match="inverted-attention scores with logits, since its capsules all have the same length"
     ):
         as_spec({"base": "capsnet-inverted-attention", "loss": "margin"})
 
@@ -137,8 +137,8 @@ MISTAKES = [
     ({"routing_options": {"alpa": 1}}, "routing_options: routing dynamic takes no option 'alpa'; known: prior."),
     ({"base": "capsnet-optimised", "routing_options": {"alpa": 1}}, "no option 'alpa'; did you mean 'alpha'?"),
     ({"routing": "scaled-distance", "routing_options": {"prior": True}}, "no option 'prior'; it takes none."),
-    ({"routing_options": {"squash": "tanh"}}, "routing_options names squash, which is said beside routing"),
-    ({"loss": "nll"}, "loss nll takes scores that sum to 1, which self-routing gives and dynamic does not."),
+    ({"routing_options": {"squash": "tanh"}}, "routing_options names squash, which belongs beside routing"),
+    ({"loss": "nll"}, "loss nll takes scores that sum to 1, which self-routing produces and dynamic does not."),
     ({"base": "cnn", "loss": "nll"}, "loss is 'nll'"),
     ({"base": "em-matrix", "loss": "cross-entropy"}, "loss is 'cross-entropy'; known: margin, spread."),
     ({"base": "em-matrix", "capsule_types": [16]}, "capsule_types is [16]"),

@@ -116,10 +116,10 @@ def test_the_digest_is_of_what_is_said(tmp_path: Path) -> None:
             ["claims.beats.cell", "capsnet-r3-recom", "did you mean 'capsnet-r3-recon'"],
         ),
         ({"baseline": "mnits/cnn"}, ["claims.beats.baseline", "no task 'mnits'", "did you mean 'mnist'"]),
-        ({"baseline": "mnist/cnn+x9"}, ["claims.beats.baseline", "no row of an axis", "mnist/cnn+n100"]),
+        ({"baseline": "mnist/cnn+x9"}, ["claims.beats.baseline", "not a row of an axis", "mnist/cnn+n100"]),
         ({"baseline": "cnn"}, ["claims.beats.baseline", "not task/variant"]),
         ({"baseline": "mnist/two-digit-kmeans"}, ["claims.beats.baseline", "cannot be trained on mnist"]),
-        ({"baseline": "affnist/cnn"}, ["claims.beats", "of the tasks affnist and mnist"]),
+        ({"baseline": "affnist/cnn"}, ["claims.beats", "different tasks, affnist and mnist"]),
         ({"metric": "eror"}, ["claims.beats.metric", "'eror'", "did you mean 'error'"]),
         ({"condition": "tset"}, ["claims.beats.condition", "'tset'", "did you mean 'test'"]),
         ({"family": "on"}, ["claims.beats.family", "'on'", "did you mean 'one'"]),
@@ -149,7 +149,7 @@ def test_a_test_that_has_no_predictions_is_refused(tmp_path: Path) -> None:
         "cell": "affnist/capsnet-r3-recon", "baseline": "affnist/cnn-pool", "condition": "matched",
         "metric": "accuracy", "data": "affnist",
     }  # fmt: skip
-    with pytest.raises(PlanError, match="no stored answers to single images; say welch"):
+    with pytest.raises(PlanError, match="no stored answers to single images; use welch"):
         load_claims(written(tmp_path, matched))
     assert load_claims(written(tmp_path / "second", matched | {"test": "welch"})).claims[0].test == "welch"
 
@@ -174,7 +174,7 @@ def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> 
             "claims.beats.plan: plan must be the name of a plan, or a list",
         ),
         ([], "plans must be a mapping"),
-        ({"one": None}, "plans must be a mapping of families to plans, one or a list of them"),
+        ({"one": None}, "plans must be a mapping of families to one plan or a list of plans"),
     ):
         with pytest.raises(PlanError, match=words):
             plans(said)
@@ -182,12 +182,12 @@ def test_a_claim_counts_in_the_plan_of_its_family_or_its_own(tmp_path: Path) -> 
     assert plans({}) == [None, ("paper", "paper-authors")]
     for said in ([], ["paper", 1], ["paper", "paper"], 3):
         other["plan"] = said
-        with pytest.raises(PlanError, match="plan must be the name of a plan, or a list of several, each once"):
+        with pytest.raises(PlanError, match="plan must be the name of a plan, or a list of names without repetition"):
             plans({})
 
 
 def test_ids_and_families_are_used_once_and_all(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"claims\.beats stands twice"):
+    with pytest.raises(PlanError, match=r"claims\.beats appears twice"):
         load_claims(written(tmp_path, BEATS, BEATS))
     with pytest.raises(PlanError, match=r"families\.two has no claim"):
         load_claims(written(tmp_path / "second", BEATS, families={"one": "A family", "two": "Another"}))

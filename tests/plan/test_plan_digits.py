@@ -48,8 +48,8 @@ def test_a_base_stands_where_the_digits_of_its_data_set_are(tmp_path: Path, data
     ("dataset", "most", "why"),
     [
         ("mnist", 5_421, "names 5,422, but the smallest class of mnist has 5,421 training digits; ask for fewer."),
-        ("fashion-mnist", 5_999, "names 6,000, which is all that its variants train on; leave it out"),
-        ("kmnist", 5_999, "names 6,000, which is all that its variants train on; leave it out"),
+        ("fashion-mnist", 5_999, "names 6,000, which is all that its variants train on anyway; leave it out"),
+        ("kmnist", 5_999, "names 6,000, which is all that its variants train on anyway; leave it out"),
         ("uci-digits", 124, "names 125, but the smallest class of uci-digits has 124 training digits; ask for fewer."),
     ],
 )

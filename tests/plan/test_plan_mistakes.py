@@ -30,19 +30,19 @@ MISTAKES = [
     ),
     (
         ("test_images: 100", "train_images: 50\n    axes: {per_class: [2, 5]}"),
-        "tasks.mnist.axes.per_class names 5, which is all that its variants train on; leave it out",
+        "tasks.mnist.axes.per_class names 5, which is all that its variants train on anyway; leave it out",
     ),
     (("test_images: 100", "reference: ''"), "tasks.mnist.reference"),
     (
         ("batch: 64", "floor: 1"),
-        "mnist/cnn has the rate 0.001 beside the floor 1, at which it would train from the first step; say",
+        "mnist/cnn has the rate 0.001, below the floor 1, at which it would then train from the first step; choose",
     ),
     (
         (
             "tasks:\n  mnist:",
             "tuning: {steps: 2}\ntasks:\n  mnist:\n    tuned: true\n    training: {steps: 2, floor: 5.0e-4}",
         ),
-        "mnist/cnn+tuned tries the rate 0.0003 beside the floor 0.0005, at which it would train from the first step",
+        "mnist/cnn+tuned tries the rate 0.0003, below the floor 0.0005, at which it would then train from the first",
     ),
     (("test_images: 100", "tuned: cnn"), "'cnn' is neither true nor a list of variants"),
     (("test_images: 100", "bf16: []"), "[] is neither true nor a list of variants"),
@@ -51,7 +51,7 @@ MISTAKES = [
     (("squash: half", "primary_squash: 3"), "primary_squash is 3; known: exp, half, hinton, none, ratio, tanh."),
     (("test_images: 100", "axes: {per_class: 3}"), "tasks.mnist.axes.per_class: 3 is not a list of numbers."),
     (("test_images: 100", "axes: 3"), "tasks.mnist.axes is 3, but should be a mapping of keys to values."),
-    (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or take the key away"),
+    (("tasks:\n", "tasks:\n  affnist:\n"), "affnist is empty; name its variants, or remove the key"),
     (("tasks:\n", "cost:\ntasks:\n"), "cost: it has no value; write `cost: false`"),
     (
         ("squash: half", "routing: optimised, routing_options: {alpha: .nan}"),
@@ -69,10 +69,10 @@ MISTAKES = [
     (("squash: half", "routing: my_routing"), "no routing 'my_routing'; outside the package it is my_file:my_routing."),
     (("batch: 64", "batch: '64'"), "training.batch is '64'"),
     (("batch: 64", "batch: -64"), "training.batch is -64"),
-    (("epochs: 2", "epochs: 2\n  steps: 3"), "training must say either epochs or steps, not both."),
-    (("epochs: 2", "rate: 1.0e-3"), "training says no length; write epochs or steps."),
-    (("test_images: 100", "seeds:"), "tasks.mnist: seeds has no value; write one, or take the key away."),
-    (("test_images: 100", "ladder: [cnn]"), "tasks.mnist: ladder names cnn alone; each row is compared with the one"),
+    (("epochs: 2", "epochs: 2\n  steps: 3"), "training must give either epochs or steps, not both."),
+    (("epochs: 2", "rate: 1.0e-3"), "training gives no length; write epochs or steps."),
+    (("test_images: 100", "seeds:"), "tasks.mnist: seeds has no value; write one, or remove the key."),
+    (("test_images: 100", "ladder: [cnn]"), "tasks.mnist: ladder names only cnn; each row is compared with the one"),
     (("epochs: 2", "precision: fp32\n  epochs: 2"), "training.precision is 'fp32'; did you mean 'float32'?"),
     (("[cnn, mine]", "[cnn, capsnet-r9]"), "no variant 'capsnet-r9'; did you mean 'capsnet-r"),
     (("[cnn, mine]", "[cnn, cnn]"), "names a variant twice"),
@@ -84,11 +84,11 @@ MISTAKES = [
     ),
     (
         ("tasks:\n  mnist:", "  bad: {base: cnn, train_on: pairs}\ntasks:\n  two_digit: {variants: [bad]}\n  mnist:"),
-        "variant bad has train_on: pairs, images twice as large as digits, and takes images of one size.",
+        "variant bad has train_on: pairs, images twice as large as digits, but its model takes images of one size only",
     ),
     (
         ("tasks:\n  mnist:", "tasks:\n  two_digit: {variants: [two-digit-control], squeezed: true}\n  mnist:"),
-        "variant two-digit-control has train_on: pairs, which are whole, and the task's squeezed: true shows it others",
+        "variant two-digit-control trains on whole pairs (train_on: pairs), but the task's squeezed: true would test",
     ),
     (
         (
@@ -96,12 +96,12 @@ MISTAKES = [
             "  bad: {base: convnet-avg, reconstruction: paper, train_on: pairs}\n"
             "tasks:\n  two_digit: {variants: [bad]}\n  mnist:",
         ),
-        "variant bad has train_on: pairs and a decoder, which draws pictures of one digit's size; say reconstruction:",
+        "variant bad has train_on: pairs and a decoder, which draws pictures of one digit's size; set reconstruction:",
     ),
     (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
     (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
     (("test_images: 100", "widths: {cnn: 2.0}"), "tasks.mnist.widths.cnn is 2.0"),
-    (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: say either epochs or steps"),
+    (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: give either epochs or steps"),
     (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
     (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
     (("base: capsnet-r3,", "base: mine,"), "variant mine is its own base; name the variant that it changes."),
@@ -127,9 +127,9 @@ MISTAKES = [
         "there is no routing 'my.file'; outside the package it is my_file:my_routing",
     ),
     (("mine: {", "../x; rm: {"), "is not a name for a variant"),
-    (("mine: {", "cnn: {"), "has the name of a variant of the suite"),
+    (("mine: {", "cnn: {"), "has the name of one of the suite's own variants"),
     (("name: small", "name: ../../etc"), "is not a name"),
-    (("width: 0.125", "width: 0.125\nwidth: 0.5"), "key 'width' stands twice"),
+    (("width: 0.125", "width: 0.125\nwidth: 0.5"), "key 'width' appears twice"),
     (("budget: reduced", "budget: short"), "budget 'short' means epochs: 100"),
     (("budget: reduced", "budget: authors"), "budget 'authors' means steps: 300000"),
     (("tasks:", "tasks: [}"), "not valid YAML"),
@@ -151,5 +151,5 @@ def test_a_folder_and_a_file_whose_name_is_none(plan) -> None:
     with pytest.raises(PlanError, match=f"{path.parent} is a folder; name a file in it."):
         House.load(path.parent)
     odd = path.rename(path.parent / "my plan.yaml")
-    with pytest.raises(PlanError, match="a plan is called as its file, and 'my plan' is no name; say"):
+    with pytest.raises(PlanError, match="a plan is named after its file, but 'my plan' is no valid name; add"):
         House.load(odd)

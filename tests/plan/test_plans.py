@@ -164,7 +164,9 @@ def test_a_copy_of_a_plan_does_not_write_into_the_results_of_its_model(plan, tmp
         beside.unlink()
         beside = path.with_name(name)
         beside.write_text(text)
-        with pytest.raises(PlanError, match=rf"name: 'other' is what {name} beside it is called, whose results this"):
+        with pytest.raises(
+            PlanError, match=rf"name: 'other' is also the name of {name} next to it, whose results this"
+        ):
             House.load(path)
 
 

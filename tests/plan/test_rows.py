@@ -251,11 +251,11 @@ def test_rows_know_where_they_stand_on_an_axis(tmp_path: Path) -> None:
 MISTAKES = [
     (
         ("tuning: {steps: 7, seeds: [1000, 1001], held_out: 40}\n", ""),
-        "tasks.mnist says tuned, but the plan has no key tuning",
+        "tasks.mnist sets tuned, but the plan has no key tuning",
     ),
-    (("    tuned: [cnn]\n", ""), "tuning is said, but no task says tuned"),
+    (("    tuned: [cnn]\n", ""), "the plan has a key tuning, but no task sets tuned"),
     (("seeds: [1000, 1001]", "seeds: [1]"), "tuning.seeds names 1, which the plan's own runs use"),
-    (("steps: 7, seeds", "seeds"), "tuning says no length; write epochs or steps."),
+    (("steps: 7, seeds", "seeds"), "tuning gives no length; write epochs or steps."),
     (("steps: 7, seeds", "epochs: 1.0e+308, seeds"), "tuning.epochs is 1e+308"),
     (("cnn, capsnet-kmeans]", "cnn, cnn+tuned]\n    widths: {cnn: 1.0}"), "no variant 'cnn+tuned'"),
     (("tuned: [cnn]", "tuned: [cn]"), "tasks.mnist.tuned: 'cn' is not among the variants; did you mean 'cnn'?"),
@@ -276,7 +276,7 @@ MISTAKES = [
         ("tasks:\n", "tasks:\n  two_digit: {variants: [two-digit-average-mlp], axes: {iterations: [1, 5]}}\n"),
         "variant two-digit-average-mlp has no routing; name the variants",
     ),
-    (("    tuned:", "    train_per_class: 3\n    tuned:"), "says train_per_class and axes.per_class"),
+    (("    tuned:", "    train_per_class: 3\n    tuned:"), "has both train_per_class and axes.per_class"),
     (("variants: [capsnet-r3-recon, cnn, capsnet-kmeans]", "variants: [capsnet-r3-recon, cnn, capsnet-uniform]"), None),
 ]
 

@@ -181,7 +181,7 @@ def test_such_a_source_is_not_what_changed_but_is_named_where_a_second_making_di
     second = Manifest.model_validate({**manifest, "digests": now})
     assert decided_otherwise(first, second.config, second.digests) == []
     (line,) = circumstances(first, second)
-    assert line.startswith("training source: another, which was shown to give the same bits")
+    assert line.startswith("training source: different, but shown to give the same bits")
 
 
 def a_run(folder: Path) -> None:

@@ -110,7 +110,7 @@ def test_the_tables_say_every_claim(results: Results, tmp_path: Path) -> None:
     assert frame["baseline"][1] == "mnist/cnn"
     text = markdown.read_text()
     assert text.startswith("4 claims: 2 reproduced, 0 not reproduced, 1 undecided and 1 not run.")
-    assert "Holm over the 2 claims of the family, run or not." in text
+    assert "Holm over the 2 claims of the family, whether run or not." in text
     assert latex.read_text().count(r"\begin{tabular}") == 2
 
 
@@ -167,7 +167,7 @@ def test_a_positive_control_is_never_the_best(table: Path) -> None:
     found = collect(table)
     assert {cell.variant for cell in certainly_best(found, "mnist")} == {"capsnet-r3"}
     wide = wide_table(found, "mnist")
-    assert "No row that was trained on pairs takes part in that." in wide.caption
+    assert "Rows trained on pairs are left out of that comparison." in wide.caption
 
 
 def test_nothing_is_bold_where_any_other_could_be_as_good(table: Path) -> None:

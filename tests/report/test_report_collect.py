@@ -167,9 +167,12 @@ def test_a_run_listed_twice_counts_once(folder: Path) -> None:
     ("change", "words"),
     [
         ({"dataset": {"name": "uci-digits", "badge": "UCI digits, not MNIST"}}, "trained on uci-digits"),
-        ({"digests": {"config": toy.config_digest("mnist", "cnn", 1), "data": "00"}}, "other files of mnist"),
-        ({"digests": {"config": "another", "data": toy.DATA_DIGEST}}, "another config"),
-        ({"run": {"task": "mnist", "variant": "cnn-valid", "seed": 1}}, "says that it is of mnist/cnn-valid"),
+        (
+            {"digests": {"config": toy.config_digest("mnist", "cnn", 1), "data": "00"}},
+            "files of mnist other than the plan's",
+        ),
+        ({"digests": {"config": "another", "data": toy.DATA_DIGEST}}, "a config other than the plan's"),
+        ({"run": {"task": "mnist", "variant": "cnn-valid", "seed": 1}}, "says that it belongs to mnist/cnn-valid"),
     ],
 )
 def test_a_run_of_other_data_or_config_is_foreign(folder: Path, change: dict[str, object], words: str) -> None:
@@ -239,7 +242,7 @@ def test_the_number_of_images_is_that_of_most_seeds_and_not_the_largest(folder: 
         toy.change_json(toy.run_folder(folder, "mnist", "cnn", seed) / "test" / "metrics.json", images=500)
     results = collect(folder)
     assert kinds(results) == {"mnist/cnn/seed-1/test": "foreign"}
-    assert results.problems[0].reason == "scored on 10,000 images where other seeds were scored on 500"
+    assert results.problems[0].reason == "scored on 10,000 images, but other seeds were scored on 500"
     assert values(results, "cnn") == [0, 2]
 
 

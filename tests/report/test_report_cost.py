@@ -53,7 +53,7 @@ def without_a_phase(folder: Path) -> None:
         (lambda folder: toy.truncate(folder / "cost.json"), "truncated or is not JSON"),
         (without_a_phase, "`forward` is missing"),
         (lambda folder: (folder / "cost.json").unlink(), "is not there"),
-        (lambda folder: toy.change_json(folder / "plan.json", cost=None), "the plan asks for no costs"),
+        (lambda folder: toy.change_json(folder / "plan.json", cost=None), "the plan does not ask for costs"),
     ],
 )
 def test_costs_that_are_not_the_plan_s_are_not_shown(folder: Path, spoil, reason: str) -> None:

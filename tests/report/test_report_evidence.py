@@ -18,8 +18,8 @@ def test_a_shorter_training_judges_no_published_number_but_says_so_beside_a_dire
     value, published, direction = judged(full, claim("value"), level, claim("direction"))[0].judgements
     assert (value.verdict, published.verdict, direction.verdict) == ("not run", "not run", "reproduced")
     for judgement in (value, published):
-        assert "reduced protocol: 2 epochs, which judges no published number" in judgement.why
-    assert "after a reduced training (2 epochs)" in direction.why
+        assert "reduced protocol: 2 epochs; no published number is judged by that" in judgement.why
+    assert "after reduced training (2 epochs)" in direction.why
 
 
 def test_fewer_measurements_do_not_stop_a_verdict(full: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_decision_waits_for_every_planned_seed(full: Path, said: dict[str, obj
     judgement = one(full, said)
     assert judgement.verdict == "undecided"
     assert judgement.estimate is not None
-    assert "no verdict before every planned seed has its number (on 4 of 5 planned seeds)" in judgement.why
+    assert "no verdict until every planned seed has its number (on 4 of 5 planned seeds)" in judgement.why
 
 
 def test_what_may_still_change_takes_no_verdict_of_its_family_with_it(full: Path) -> None:
@@ -110,7 +110,7 @@ def test_images_in_another_order_are_found(full: Path) -> None:
     np.savez_compressed(path, **{name: array[order] for name, array in stored.items()})
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "not run"
-    assert "are of other images than its neighbours'" in judgement.why
+    assert "is about other images than the other runs'" in judgement.why
 
 
 def test_a_run_that_is_listed_twice_is_planned_once(full: Path) -> None:
@@ -124,7 +124,7 @@ def test_cells_of_unequal_seeds_are_complete_with_their_own(full: Path) -> None:
     toy.change_json(full / "plan.json", runs=[run for run in runs if run["variant"] != "cnn" or run["seed"] < 3])
     judgement = one(full, claim("direction"))
     assert judgement.verdict == "reproduced"
-    assert "(on 3 seeds only)" in judgement.why
+    assert "(on only 3 seeds)" in judgement.why
 
 
 def test_no_fewer_seeds_are_named_than_are_planned(full: Path) -> None:

@@ -188,29 +188,6 @@ def test_no_metadata_tells_when_or_with_what(spoiled: tuple[Path, Report]) -> No
         assert b"CreationDate" not in figure.pdf.read_bytes()
 
 
-def test_calibration_takes_seeds_together_and_leaves_out_what_few_images_tell(tmp_path: Path) -> None:
-    folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
-    other = folder / "runs" / "mnist" / "cnn" / "seed-1" / "test" / "reliability.csv"
-    frame = pd.read_csv(other)
-    frame.loc[1, ["images", "confidence", "accuracy"]] = [200, 0.65, 0.9]
-    frame.to_csv(other, index=False)
-    results = collect(folder)
-    (axes,) = draw("mnist_calibration", results).figure.axes
-    diagonal, line = axes.get_lines()
-    assert list(zip(*diagonal.get_data(), strict=True)) == [(0, 0), (1, 100)]
-    # 600 at 0.63 and 200 at 0.65; ten images between 8/15 and 0.6 are too few
-    assert line.get_xdata().tolist() == pytest.approx([0.635, 0.96])
-    assert line.get_ydata().tolist() == pytest.approx([60, 99])
-
-
-def test_attacks_begin_with_the_accuracy_without_any_and_name_their_images(tmp_path: Path) -> None:
-    folder = toy.write_toy(tmp_path / "two", seeds=(0,), tasks={"mnist": ["cnn"]})
-    drawing = draw("mnist_attacks", collect(folder))
-    mean = [axes.get_lines()[-1].get_xydata().tolist() for axes in drawing.figure.axes]
-    assert mean == [[[0, 98], [0.1, 70], [0.3, 10]], [[0, 98], [0.1, 40], [0.3, 0]]]
-    assert "on the first 100 test digits" in drawing.caption
-
-
 def test_what_has_no_data_is_not_drawn_and_says_why(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "small", seeds=(0,), tasks={"mnist": ["cnn"]})
     (folder / "figures").mkdir()

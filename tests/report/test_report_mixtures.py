@@ -61,7 +61,7 @@ def test_fewer_or_more_steps_than_the_config_says_are_left_out(folder: Path, ste
     change(folder, "cnn", 0, steps=steps)
     problem = only(results := collect(folder))
     assert (problem.kind, problem.seed) == ("foreign", 0)
-    assert f"done after {steps:,} steps where its config says 960" in problem.reason
+    assert f"done after {steps:,} steps, but its config says 960" in problem.reason
     assert seeds(results, "cnn") == [1, 2]
 
 
@@ -79,7 +79,7 @@ def test_a_copy_that_calls_itself_another_seed_is_known_by_its_weights(folder: P
     change(folder, "cnn", 1, digests=digests)
     problem = only(results := collect(folder))
     assert (problem.kind, problem.seed) == ("duplicated", 1)
-    assert "weights are those of seed 0" in problem.reason
+    assert "weights are the same as seed 0's" in problem.reason
     assert seeds(results, "cnn") == [0, 2]
 
 
@@ -148,7 +148,7 @@ def test_every_kind_of_bad_run_is_named_on_the_page_under_the_table_and_on_the_t
     assert seeds(results, "cnn") == [0]
     caption = (folder / "tables" / "mnist.md").read_text()
     assert "1 unreadable, 1 duplicated and 1 foreign." in caption
-    assert "Still missing: 1 result that the plan names." in caption
+    assert "Still missing: 1 planned result." in caption
 
 
 @pytest.mark.slow
@@ -157,7 +157,8 @@ def test_a_mixture_is_named_on_the_page_and_counts_as_no_run_left_out(folder: Pa
     report = build_report(folder)
     page = html.unescape(report.html.read_text())
     assert report.problems[0].reason in page
-    assert "not made alike: 1 difference of machine, version or setting, named on the page." in page
+    said = "Not all runs compared here were made alike: 1 difference of machine, version or setting, listed on the"
+    assert f"{said} report page." in page
     assert "<span>mixed</span>1<" in page
     assert "<span>missing or left out</span>" not in page
 
@@ -180,8 +181,8 @@ def test_metrics_of_another_evaluation_than_the_plan_s_are_named(folder: Path) -
     toy.write_json(path, stored | {"digest": "f" * 64})
     problem = only(results := collect(folder))
     assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("outdated", "cnn", 1, "test")
-    assert problem.reason.startswith("scored with other options or by other source")
+    assert problem.reason.startswith("scored with options or source code other than")
     caption = " ".join(table_caption(results, "mnist", with_paper=False))
-    assert "scored with other options or by other source than today's: 1 result, named on the page." in caption
-    assert "not made alike" not in caption  # that is of machines, versions and settings
+    assert "scored with options or source code other than today's: 1 result, listed on the report page." in caption
+    assert "Not all runs compared" not in caption  # that is of machines, versions and settings
     assert seeds(results, "cnn") == [0, 1, 2]

@@ -133,7 +133,7 @@ def test_the_same_results_give_the_same_page_and_tables(tmp_path: Path) -> None:
     first = {path: path.read_bytes() for path in files}
     build_report(folder)
     assert {path: path.read_bytes() for path in files} == first
-    assert len(first) == 4 + 4 * 3 + 9 * 3  # plan, cost, page and claims; tables; figures
+    assert len(first) == 4 + 5 * 3 + 11 * 3  # plan, cost, page and claims; tables; figures
 
 
 def test_runs_with_changed_files_are_not_of_another_commit(tmp_path: Path) -> None:

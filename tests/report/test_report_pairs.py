@@ -105,9 +105,9 @@ def test_predictions_are_those_of_the_last_weights_where_a_metric_is_a_mean_over
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("counts", "counts other pairs by digit than it has"),
-        ("missed", "counts other pairs by digit than it has"),
-        ("others", "are of other images than its neighbours'"),
+        ("counts", "has counts by digit that do not match its pairs"),
+        ("missed", "has counts by digit that do not match its pairs"),
+        ("others", "is about other images than the other runs'"),
         ("shape", "is missing or lacks what the test needs"),
     ],
 )
@@ -140,7 +140,7 @@ def test_digits_that_are_none_judge_nothing(tmp_path: Path) -> None:
     np.savez(path, **stored)
     judgement = one(folder, direction("two_digit"))
     assert judgement.verdict == "not run"
-    assert "names digits that are none" in judgement.why
+    assert "names test digits that do not exist" in judgement.why
 
 
 def test_two_metrics_of_the_same_runs_are_compared_run_by_run(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ def test_seeds_that_agree_leave_a_claim_undecided(tmp_path: Path) -> None:
         measure(folder, "mnist", "capsnet-r3-recon", seed, "test", error=9.0)
     judgement = one(folder, claim("value"))
     assert judgement.verdict == "undecided"
-    assert judgement.why == "The seeds agree to the last digit, which is no spread to judge by (more seeds are needed)."
+    assert judgement.why == (
+        "The seeds agree to the last digit, which leaves no spread to judge by (more seeds are needed)."
+    )
     assert ours(judgement) == "9 % (no interval)"
 
 
@@ -45,7 +47,7 @@ def test_one_seed_is_shown_with_what_its_training_had_less_and_decides_nothing(t
     judgement = one(folder, claim("value"))
     assert judgement.verdict == "undecided"
     assert judgement.why == (
-        "One seed has no spread to judge by (every cell needs at least 2 seeds, and should have 5), "
+        "One seed gives no spread to judge by (every cell needs at least 2 seeds, and should have 5), "
         "under the budget short (100 steps of 300)."
     )
     assert ours(judgement) == "0.27 % (no interval)"

@@ -97,7 +97,7 @@ def test_a_row_without_a_run_is_named_under_the_table_and_has_no_line_of_dashes(
     build_report(folder)
     text = (folder / "tables" / "mnist.md").read_text()
     assert "2 rows without a run yet: CNN (Table 1); CapsNet r=3." in text
-    assert "finished: 2 to 3 a row, in 2 of 4 rows." in text
+    assert "finished: 2 to 3 per row, in 2 of 4 rows." in text
     assert [line.split(" ·")[0] for line in text.splitlines() if line.startswith("| C")] == [
         "| CapsNet r=1", "| CapsNet r=3, reconstruction",
     ]  # fmt: skip

@@ -159,7 +159,7 @@ def test_the_source_of_every_seed_is_compared(folder: Path, other: Path) -> None
 def test_machines_that_are_swapped_between_runs_are_told(folder: Path, other: Path) -> None:
     edit_manifest(folder, 0, "device", "cuda:0", of="resolved")
     edit_manifest(other, 1, "device", "cuda:0", of="resolved")
-    assert told_apart(folder, other) == {"device": ["cpu, cuda:0", "cpu, cuda:0, but another one for 2 runs"]}
+    assert told_apart(folder, other) == {"device": ["cpu, cuda:0", "cpu, cuda:0, but a different one for 2 runs"]}
 
 
 def test_a_commit_whose_files_may_have_been_changed_is_not_the_commit(folder: Path, other: Path) -> None:
@@ -186,7 +186,7 @@ def test_evaluations_of_the_same_weights_are_compared(folder: Path, other: Path)
     assert told_apart(folder, other) == {}  # and are others here
     said = CliRunner().invoke(app, ["compare", str(folder), str(other)])
     assert "same data, budget, config, training source, versions" in " ".join(said.output.split())
-    assert "cannot be said of 1 run, whose weights differ" in " ".join(said.output.split())
+    assert "cannot be told for 1 run, whose weights differ" in " ".join(said.output.split())
 
 
 def test_transforms_of_test_images_are_compared_whatever_the_weights(folder: Path, other: Path) -> None:

@@ -184,5 +184,5 @@ def test_trials_are_judged_without_dropout(house: House, monkeypatch: pytest.Mon
 
 
 def test_nothing_to_tune_is_a_sentence(house: House) -> None:
-    with pytest.raises(CapsbenchError, match="asks for no tuning here; say `tuned: true` in a task"):
+    with pytest.raises(CapsbenchError, match="asks for no tuning here; write `tuned: true` in a task"):
         tune_cells(Console(quiet=True), house, SOURCE, [house.cell("mnist", "capsnet-r3")], "cpu", 1, None)

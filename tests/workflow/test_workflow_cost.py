@@ -43,5 +43,5 @@ def test_costs_that_a_plan_does_not_want_are_refused_in_a_sentence(place) -> Non
     place.plan()
     said = place.capsbench("cost", "tiny.yaml")
     assert said.code == 2
-    assert said.err.startswith("capsbench: tiny.yaml says cost: false;")
+    assert said.err.startswith("capsbench: tiny.yaml has `cost: false`;")
     assert "Traceback" not in said.text

@@ -20,5 +20,5 @@ def test_snakemake_s_report_has_the_page_the_tables_and_the_figures(done) -> Non
         assert any(name.endswith(f"/{path.name}") for name in names), path.name
     for category in ("Report", "Tables", "Figures"):
         assert f'"{category}"' in text
-    for caption in ("provenance of every number", "interval over seeds", "its caption with data"):
+    for caption in ("provenance of every number", "interval over seeds", "its caption, with data"):
         assert caption in text

@@ -57,8 +57,8 @@ def test_weights_give_their_figure_again_and_altered_ones_none(done) -> None:
 
 def test_what_holds_no_weights_is_a_sentence(done) -> None:
     for arguments, expected in (
-        (["evaluate"], "Name a plan, or a file with --weights; not both."),
-        (["evaluate", "tiny.yaml", "--weights", "x"], "Name a plan, or a file with --weights; not both."),
+        (["evaluate"], "Name either a plan or, with --weights, a file; not both."),
+        (["evaluate", "tiny.yaml", "--weights", "x"], "Name either a plan or, with --weights, a file; not both."),
         (["evaluate", "--weights", "nowhere"], "nowhere is not there."),
         (["evaluate", "--weights", done.results / RUN / "weights.safetensors"], "is no file of `capsbench weights`"),
         (["weights", "nowhere", "--to", "x"], "nowhere holds no run"),
@@ -73,7 +73,7 @@ def test_what_holds_no_weights_is_a_sentence(done) -> None:
 def test_work_stops_in_time_goes_on_and_gives_the_bits_that_snakemake_gives(place, finished) -> None:
     place.plan()
     assert place.capsbench("work", "tiny.yaml", "--minutes", 0).err.endswith(
-        "3 runs not done, for want of time; the same command goes on.\n"
+        "3 runs not done for lack of time; give the same command again to go on.\n"
     )
     said = place.capsbench("work", "tiny.yaml")
     assert said.code == 0, said.text
@@ -108,7 +108,7 @@ def test_time_that_is_up_in_the_middle_of_a_run_loses_nothing(place) -> None:
     place.plan(steps=100_000, variants="[capsnet-r3-recon]")
     said = time_is_up_in_the_middle(place)
     assert re.search(r"stopped by SIGTERM, saved after step \d+ of 100000", said.out)
-    assert said.err == "capsbench: 1 run not done, for want of time; the same command goes on.\n"
+    assert said.err == "capsbench: 1 run not done for lack of time; give the same command again to go on.\n"
     said = time_is_up_in_the_middle(place)
     assert "going on after step" in said.out
 
@@ -119,7 +119,7 @@ def test_work_trains_several_seeds_at_once_where_that_is_asked_for(place, tmp_pa
     place.plan(steps=100_000, seeds=[0, 1], variants="[capsnet-r3-recon]")
     said = time_is_up_in_the_middle(place, **at_once)
     assert len(re.findall(r"saved after step \d+ of 100000", said.out)) == 2
-    assert said.err == "capsbench: 2 runs not done, for want of time; the same command goes on.\n"
+    assert said.err == "capsbench: 2 runs not done for lack of time; give the same command again to go on.\n"
 
     shutil.rmtree(place.results)
     place.plan(seeds=[0, 1], variants="[cnn, capsnet-r3-recon]")
@@ -177,8 +177,8 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     (clone / "mine.yaml").write_text((clone / "tiny.yaml").read_text().replace("name: tiny\n", ""))
     for words, sentence in {
         ("mine.yaml",): "mine.yaml is not in this clone's commit",
-        ("config/kmnist.yaml",): "config/kmnist.yaml is about kmnist; the archive carries MNIST alone",
-        ("tiny.yaml", "--results", "scratch"): "--results packs a folder of results alone",
+        ("config/kmnist.yaml",): "config/kmnist.yaml uses kmnist; the archive can contain only MNIST",
+        ("tiny.yaml", "--results", "scratch"): "--results packs only a folder of results",
     }.items():
         said = place.capsbench("pack", *words)
         assert said.code == 2
@@ -233,7 +233,9 @@ def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path
     to = tmp_path / "pack.tar.gz"
     to.write_text("an earlier one")
     plans = [packing.REPOSITORY / "config" / "smoke.yaml"]
-    with pytest.raises(CapsbenchError, match=r"would have \d+ MB, more than 0; largest: large\. Name with --have what"):
+    with pytest.raises(
+        CapsbenchError, match=r"would take \d+ MB, more than 0; largest: large\. With --have, list what"
+    ):
         packing.pack(Console(quiet=True), plans, to, "3.12", None)
     assert to.read_text() == "an earlier one"
 
@@ -280,7 +282,7 @@ def test_a_run_without_one_of_its_plan_s_conditions_stays_where_its_weights_are(
 def test_what_goes_away_while_it_is_packed_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "plan.json").touch()
     monkeypatch.setattr(packing_results, "_kept", lambda *_: iter([tmp_path / "gone"]))
-    with pytest.raises(ResourceError, match="gone went away while it was packed; say this again"):
+    with pytest.raises(ResourceError, match="gone disappeared while it was being packed; try again"):
         pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
     assert not (tmp_path / "back.tar.gz").exists()
 

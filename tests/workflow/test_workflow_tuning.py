@@ -44,7 +44,7 @@ def test_a_plan_with_tuned_rows_and_axes_runs_whole_and_only_once(place) -> None
     (place.folder / "tiny.yaml").write_text(PLAN)
     early = place.capsbench("train", "tiny.yaml", "--variant", "cnn+tuned")
     assert early.code == 2
-    assert "mnist/cnn+tuned has no learning rate yet; say `capsbench tune tiny.yaml" in early.text
+    assert "mnist/cnn+tuned has no learning rate yet; run `capsbench tune tiny.yaml" in early.text
 
     said = place.snakemake("--configfile", "tiny.yaml")
     assert said.code == 0, said.text

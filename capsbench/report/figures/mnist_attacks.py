@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import pandas as pd
 
-from capsbench.report.captions import conditions_in_words, range_of
+from capsbench.report.attack_table import CONDITION, WORDS, caption_words
+from capsbench.report.diagnostics import TASK
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import groups, key_beside, looks_of, panel_grid, seeds_and_mean, tidy
-from capsbench.report.readers import read_all, scored
+from capsbench.report.readers import read_all
 from capsbench.report.results import Results
 
-COLUMNS = {"attack": str, "epsilon": float, "error": float, "images": float}
+COLUMNS = {"attack": str, "epsilon": float, "error": float}
 PANELS = {"fgsm": "fast gradient sign", "pgd": "projected gradient descent, 20 steps"}
 
 
 def draw(results: Results) -> Drawing:
     """A column of panels for each attack, one line a variant: accuracy against epsilon, thin lines the seeds."""
-    frame = read_all(results, scored(results, "mnist", "attacked"), "attacked/attacks.csv", COLUMNS)
+    runs = [run for run in results.done(TASK) if CONDITION in run.apart]
+    frame = read_all(results, runs, f"{CONDITION}/attacks.csv", COLUMNS)
     if frame is None:
         raise NotDrawnError("no run of task mnist was attacked (attack_images of the plan)")
     frame["accuracy"] = 100 - frame["error"]
-    kinds = groups(results, "mnist", list(dict.fromkeys(frame["variant"])))
+    kinds = groups(results, TASK, list(dict.fromkeys(frame["variant"])))
     figure, panels = panel_grid(len(PANELS) * len(kinds), len(PANELS), 2.5, above=0.1, sharey=True)
     places = [(kind, variants, attack) for kind, variants in kinds.items() for attack in PANELS]
     for axes, (kind, variants, attack) in zip(panels, places, strict=True):
@@ -33,14 +35,8 @@ def draw(results: Results) -> Drawing:
         if attack == list(PANELS)[-1]:
             key_beside(axes, looks, {variant: results.plan.title(variant) for variant in variants})
     figure.supylabel("accuracy, %", fontsize=9)
-    words = [
-        "Accuracy on digits whose pixels were moved towards a wrong answer, along the model's own gradient:",
-        "thick lines are means, thin ones seeds. Every variant is attacked through the difference between the true",
-        f"score and the best other one, on the first {range_of(int(n) for n in frame['images'])} test digits.",
-        f"Data: {results.plan.dataset.badge}.",
-        *conditions_in_words(results, "mnist")[1:],
-    ]
-    return Drawing(figure, "What an adversary can do", " ".join(words), ("mnist",))
+    words = ["Accuracy on attacked digits: thick lines are means, thin ones seeds.", *WORDS, *caption_words(results)]
+    return Drawing(figure, "What an adversary can do", " ".join(words), (TASK,))
 
 
 def _line(frame: pd.DataFrame, variant: str, attack: str) -> pd.DataFrame:

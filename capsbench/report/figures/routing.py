@@ -7,11 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from capsbench.report.diagnostics import TASK, variants_of
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import WIDTH, canvas, key, log_scale, looks, number_axis, seeds_and_mean, tidy
 from capsbench.report.readers import read_all
 from capsbench.report.results import Results
-from capsbench.report.routing_table import CONDITION, TASK, caption_words, variants_looked_at
+from capsbench.report.routing_table import CONDITION, caption_words
 
 COLUMNS = ("iterations", "trained", "error", "flips", "entropy", "energy")
 PANELS = (
@@ -31,7 +32,7 @@ def draw(results: Results) -> Drawing:
         raise NotDrawnError(f"no run of task {TASK} has a {CONDITION}/iterations.csv")
     first = passes.groupby(["variant", "seed"])["energy"].transform("first")
     passes["energy"] = passes["energy"] / first.where(first > 0)
-    variants = [v for v in variants_looked_at(results) if v in set(passes["variant"])]
+    variants = [v for v in variants_of(results, CONDITION) if v in set(passes["variant"])]
     figure = canvas(WIDTH, 7.8)
     grid = figure.subplots(3, 2)
     for axes, (column, label) in zip(grid.flat, PANELS, strict=False):

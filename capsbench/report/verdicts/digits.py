@@ -66,7 +66,7 @@ class AnswerReader:
             assert side.condition is not None  # a claim's test is crossed only where there is one
             same = self._images.setdefault((side.task, side.condition), answers.images)
             if not np.array_equal(same, answers.images):
-                raise self._refused(side, run, "are of other images than its neighbours'")
+                raise self._refused(side, run, "is about other images than the other runs'")
             self._effects[key] = answers.effects, answers.right
         return self._effects[key]
 
@@ -94,7 +94,7 @@ def _of_images(stored: Arrays, side: Side) -> ScoredAnswers:
         right = stored["labels"] == stored["predicted"]
     bases = stored.get("bases", np.arange(len(right)))
     if bases.dtype.kind not in "ui" or bases.min() < 0:
-        raise ValueError("names digits that are none")
+        raise ValueError("names test digits that do not exist")
     values = 100.0 * (~right if side.metric == "error" else right)
     images = stored["bases"] if "bases" in stored else stored["labels"]
     return ScoredAnswers(float(values.mean()), right, digit_effects(values, bases, int(bases.max()) + 1), images)
@@ -104,7 +104,7 @@ def _of_pairs(stored: Arrays, side: Side) -> ScoredAnswers:
     """As `_of_images`, of MultiMNIST, which counts pairs by digit instead of naming each one's."""
     missed, counts = stored["missed"], stored["digits"].astype(np.int64)
     if not np.array_equal(counts.sum(0), [2 * (missed == level).sum() for level in range(3)]):
-        raise ValueError("counts other pairs by digit than it has")
+        raise ValueError("has counts by digit that do not match its pairs")
     levels = np.array([0.0, 50.0, 100.0] if side.metric == "half_credit_error" else [0.0, 100.0, 100.0])
     mean = float(levels @ counts.sum(0) / counts.sum())
     return ScoredAnswers(mean, missed == 0, pair_effects(counts, levels), counts.sum(1))

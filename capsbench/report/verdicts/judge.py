@@ -68,9 +68,9 @@ def _measured(results: Results, claim: Claim, reader: AnswerReader) -> Judgement
     if judgement.estimate is None:
         judgement.verdict = "undecided"
         judgement.why = (
-            f"{_too_few(claim)} has no spread to judge by (every cell needs at least 2 seeds, and should have 5)"
+            f"{_too_few(claim)} gives no spread to judge by (every cell needs at least 2 seeds, and should have 5)"
             if judgement.n < 2
-            else "The seeds agree to the last digit, which is no spread to judge by (more seeds are needed)"
+            else "The seeds agree to the last digit, which leaves no spread to judge by (more seeds are needed)"
         )
         return judgement
     judgement.welch = difference(sides[0].values, sides[1].values) if claim.baseline else None
@@ -101,7 +101,7 @@ def _estimate(claim: Claim, sides: list[Side], reader: AnswerReader) -> Estimate
 
 
 def _too_few(claim: Claim) -> str:
-    return "One seed or none that both have" if claim.test == "paired" else "One seed"
+    return "At most one seed in common" if claim.test == "paired" else "One seed"
 
 
 def _same_runs(sides: list[Side]) -> tuple[list[float], list[float]]:
@@ -176,7 +176,7 @@ def _value(judgement: Judgement) -> None:
         judgement.verdict, judgement.why = "not reproduced", f"{ours} lies outside {said}"
     else:
         rooms = _rooms(estimate.value - claim.expected, claim.delta)
-        _undecided(judgement, f"{ours} reaches over a bound of {said}", rooms, ALPHA, tails=2)
+        _undecided(judgement, f"{ours} lies only partly inside {said}", rooms, ALPHA, tails=2)
 
 
 def _direction(judgement: Judgement) -> None:
@@ -187,14 +187,14 @@ def _direction(judgement: Judgement) -> None:
     sign = SIGNS[claim.direction or "less"]
     interval = span(judgement, *judgement.adjusted, unit)
     value = number(estimate.value, decimals_of(judgement))
-    what = "The difference" if claim.expected is None else f"Ours less {number(claim.expected)}"
+    what = "The difference" if claim.expected is None else f"Ours minus {number(claim.expected)}"
     ours = f"{what} is {value} {unit}; its Holm-adjusted interval, {interval},"
     if judgement.p_holm < ALPHA:
         right = sign * estimate.value > 0
         judgement.verdict = "reproduced" if right else "not reproduced"
         judgement.why = f"{ours} excludes 0 on the {'claimed' if right else 'other'} side"
     else:
-        _undecided(judgement, f"{ours} holds 0", (abs(estimate.value),), judgement.level, tails=2)
+        _undecided(judgement, f"{ours} contains 0", (abs(estimate.value),), judgement.level, tails=2)
 
 
 def _no_difference(judgement: Judgement) -> None:
@@ -206,7 +206,7 @@ def _no_difference(judgement: Judgement) -> None:
     low, high = estimate.interval()
     margin = f"the margin of ± {number(claim.delta)} {unit}"
     ours = f"The difference is {number(estimate.value, decimals_of(judgement))} {unit}"
-    tested = f"the interval of both one-sided tests, Holm-adjusted, {span(judgement, *judgement.adjusted, unit)},"
+    tested = f"the Holm-adjusted interval of the two one-sided tests, {span(judgement, *judgement.adjusted, unit)},"
     if judgement.p_holm < ALPHA:
         judgement.verdict, judgement.why = "reproduced", f"{ours}; {tested} lies inside {margin}"
     elif low > claim.delta or high < -claim.delta:
@@ -248,14 +248,14 @@ def _wait_for_all_seeds(judgement: Judgement) -> None:
         return
     if not judgement.is_complete:
         judgement.verdict = "undecided"
-        judgement.why += "; no verdict before every planned seed has its number"
+        judgement.why += "; there is no verdict until every planned seed has its number"
 
 
 def _caveats(results: Results, judgement: Judgement) -> str:
     """What must be said beside a verdict, and the full stop."""
     words = "" if judgement.claim.metric == PARAMETERS else _trained(results, judgement)  # a count is that of any run
     if homes := other_homes(results, judgement.claim):
-        words += f"; what counts is the verdict on the results of {listing(homes)}"
+        words += f"; the verdict that counts is the one on the results of {listing(homes)}"
     failed = sum({(side.task, side.variant): side.failed for side in judgement.sides}.values())  # two metrics, one cell
     return words + (f", {counted(failed, 'run')} failed or not matched" if failed else "") + "."
 
@@ -265,7 +265,7 @@ def _trained(results: Results, judgement: Judgement) -> str:
     reduced = [found for side in judgement.sides for found in reductions(results, side)]
     shorter, named = (dict.fromkeys(f.words for f in reduced if f.kind == kind) for kind in ("training", "budget"))
     words = few_seeds(judgement.n, judgement.planned) if judgement.estimate is not None else ""
-    words += f", after a reduced training ({', '.join(shorter)})" if shorter else ""
+    words += f", after reduced training ({', '.join(shorter)})" if shorter else ""
     return words + (f", under the budget {results.plan.budget} ({', '.join(named)})" if named else "")
 
 

@@ -119,10 +119,10 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         return reason
     found = [reduced for side in sides for reduced in reductions(results, side)]
     if other := dict.fromkeys(r.words for r in found if r.kind == "experiment"):
-        return NotRun(REDUCED, f"{REDUCED}: {', '.join(other)} is another experiment than the claim's")
+        return NotRun(REDUCED, f"{REDUCED}: {', '.join(other)} makes it a different experiment from the claim's")
     fewer = dict.fromkeys(r.words for r in found if r.kind == "digits")
     if fewer and claim.test != "crossed" and claim.metric != PARAMETERS:
-        why = "an interval over seeds alone knows nothing of the chance in so few"
+        why = "an interval over seeds alone does not cover the sampling error of so few"
         return NotRun(REDUCED, f"{REDUCED}: {', '.join(fewer)}; {why}")
     if claim.metric != PARAMETERS and (words := _of_another_evaluation(results, claim, sides)):
         return NotRun(REDUCED, f"{REDUCED}: {words}; evaluate again")
@@ -130,7 +130,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         shorter = dict.fromkeys(r.words for r in found if r.kind == "training")
         if shorter or plan.budget == "reduced":
             said = ", ".join(shorter) or "budget reduced"
-            return NotRun(REDUCED, f"{REDUCED}: {said}, which judges no published number")
+            return NotRun(REDUCED, f"{REDUCED}: {said}; no published number is judged by that")
     if empty := [side for side in sides if not side.values]:
         side = empty[0]
         if side.failed >= side.planned > 0:
@@ -156,7 +156,7 @@ def _of_another_evaluation(results: Results, claim: Claim, sides: list[Side]) ->
             if planned.get(run.key) in (None, scored.digest):
                 continue
             if _is_drawn(side) and claim.test != "crossed":
-                return f"{side.task}/{side.variant} was drawn on a number of pairs that need not be {now}"
+                return f"{side.task}/{side.variant} was drawn on a number of pairs that may not be {now}"
             if scored.images < _full(side) and claim.test != "crossed":
                 return f"{side.task}/{side.variant} was scored on {scored.images:,} images, which is not {now}"
             level = scored.metrics.get("held_out_accuracy")
@@ -181,11 +181,11 @@ def _other_data(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     wanted = "mnist" if claim.data in ("affnist", "affnist-synth") else claim.data
     if plan.dataset.name != wanted:
         kind = "substitute data" if plan.dataset.name == SUBSTITUTE else "other data"
-        return NotRun(kind, f"{kind}: this plan has {plan.dataset.badge}, the claim is about {wanted}")
+        return NotRun(kind, f"{kind}: this plan has {plan.dataset.badge}, but the claim is about {wanted}")
     scored = {side.dataset for side in sides if side.dataset}
     if claim.metric == PARAMETERS or scored <= {claim.data}:
         return None
     if claim.data == "affnist":
         kind = "official data missing"
         return NotRun(kind, f"{kind}: scored on {listing(sorted(scored))}")
-    return NotRun("other data", f"other data: scored on {listing(sorted(scored))}, the claim is about {claim.data}")
+    return NotRun("other data", f"other data: scored on {listing(sorted(scored))}, but the claim is about {claim.data}")

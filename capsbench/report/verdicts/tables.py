@@ -63,12 +63,12 @@ def _table(judged: Judged, results: Results, family: str) -> WideTable:
     caption += [f"Data: {listing(data)}."] if data else []
     tasks = {side.task for judgement in found for side in judgement.sides}
     budget = budget_words(results, next(iter(tasks)) if len(tasks) == 1 else None)
-    caption += [f"Budget: {budget}.", "Ours: with its 95 % interval, cut at 0 and 100 %."]
+    caption += [f"Budget: {budget}.", "Ours: our value with its 95 % interval, cut off at 0 and 100 %."]
     if any(judgement.claim.source.startswith(UNPUBLISHED) for judgement in found):
-        caption.append(f"{UNPUBLISHED}: ours, from texts that are not published and cannot be cited.")
+        caption.append(f"{UNPUBLISHED}: one of our own, from texts that are not published and cannot be cited.")
     tested = sum(judgement.claim.kind != "value" for judgement in found)
     if any(judgement.p is not None for judgement in found):
-        caption.append(f"Holm over the {counted(tested, 'claim')} of the family, run or not.")
+        caption.append(f"Holm over the {counted(tested, 'claim')} of the family, whether run or not.")
     return WideTable(f"claims-{family}", COLUMNS, [_row(judgement) for judgement in found], caption)
 
 

@@ -92,14 +92,14 @@ def few_seeds(n: int, planned: int) -> str:
     """How many seeds a verdict stands on; fewer than planned, or than five, are marked as few."""
     if n < planned:
         return f" (on {n} of {planned} planned seeds)"
-    return f" (on {n} seeds only)" if n < ENOUGH else f" (on {n} seeds)"
+    return f" (on only {n} seeds)" if n < ENOUGH else f" (on {n} seeds)"
 
 
 def needed(seeds: int | None) -> str:
     """How many seeds would decide it: in a new trial, since seeds added to these would be a second look."""
     if seeds is None:
         return f"no trial of up to {MOST_SEEDS:,} seeds would decide it, if the estimate is right"
-    return f"a new trial of {seeds:,} seeds a cell would decide it with 80 % chance, if the estimate is right"
+    return f"a new trial of {seeds:,} seeds per cell would have an 80 % chance of deciding it, if the estimate is right"
 
 
 def ours(judgement: Judgement) -> str:
