@@ -200,7 +200,7 @@ def test_without_config_digests_the_plan_s_digest_decides(folder: Path) -> None:
 def test_metrics_of_earlier_weights_are_left_out(folder: Path) -> None:
     toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json", weights="9" * 64)
     results = collect(folder)
-    assert kinds(results) == {"mnist/cnn/seed-1/test": "foreign"}
+    assert kinds(results) == {f"mnist/cnn/seed-1/{condition}": "foreign" for condition in ("test", "attacked")}
     assert values(results, "cnn") == [0, 2]
 
 
