@@ -34,7 +34,7 @@ def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> No
         "AMD EPYC, 2 threads, torch 2.11.0",
         "batch 128; medians of 10 rounds",
         "Reduced models: width 1/8.",
-        "on one image alone",
+        "on a single image",
     ):
         assert words in caption
     assert "What each variant costs" in (folder / "report.html").read_text()
