@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from capsbench.report.captions import MEANS, conditions_in_words, range_of
 from capsbench.report.diagnostics import TASK, diagnostic_table, frame_of, variants_of
 from capsbench.report.results import Results
@@ -9,13 +11,7 @@ from capsbench.report.tables import Metric
 from capsbench.report.wide import ExtraTable
 
 CONDITION = "attacked"
-HUNDREDTHS = (5, 10, 20, 30)
-SHOWN = (
-    Metric("error", "error", "%"),
-    *(Metric(f"fgsm_error_e{n}", f"FGSM {n / 100:g}", "%") for n in HUNDREDTHS),
-    *(Metric(f"pgd_error_e{n}", f"PGD {n / 100:g}", "%") for n in HUNDREDTHS),
-    Metric("masked", "masked", "%"),
-)
+ATTACKS = {"fgsm": "FGSM", "pgd": "PGD"}
 WORDS = (  # of table and figure
     "Pixels were moved towards a wrong answer, along the model's own gradient (white is 1): by one step along its sign",
     "(FGSM), or by 20 smaller ones (PGD). Every variant is attacked through the difference between the true score and",
@@ -39,4 +35,16 @@ def attack_table(results: Results) -> ExtraTable | None:
     if not variants_of(results, CONDITION):
         return None
     caption = ["White-box attacks.", *WORDS, *OF_THE_TABLE, *caption_words(results), MEANS]
-    return diagnostic_table(results, "attacks", CONDITION, SHOWN, caption)
+    return diagnostic_table(results, "attacks", CONDITION, _shown(results), caption)
+
+
+def _shown(results: Results) -> list[Metric]:
+    """The error without attacks, under each attack by size as far as measured, and how many digits none can move."""
+    names = [
+        re.fullmatch(r"([a-z]+)_error_e(\d+)", str(name)) for name in frame_of(results, CONDITION)["metric"].unique()
+    ]
+    found = sorted(
+        (list(ATTACKS).index(name[1]), int(name[2]), name[0]) for name in names if name and name[1] in ATTACKS
+    )
+    sizes = [Metric(name, f"{list(ATTACKS.values())[k]} {size / 100:g}", "%") for k, size, name in found]
+    return [Metric("error", "error", "%"), *sizes, Metric("masked", "masked", "%")]

@@ -8,9 +8,13 @@ import pandas as pd
 import pytest
 import toy
 
+from capsbench.evaluation.attacks import STEPS
+from capsbench.evaluation.calibration import BINS
+from capsbench.report.attack_table import WORDS
 from capsbench.report.collect import collect
 from capsbench.report.extras import extra_tables
 from capsbench.report.figures import Drawing, draw_figure
+from capsbench.report.figures.mnist_attacks import PANELS
 from capsbench.report.figures.style import house_style
 from capsbench.report.results import Results
 from capsbench.report.tables import long_table
@@ -28,7 +32,9 @@ def test_calibration_takes_seeds_together_and_leaves_out_what_few_images_tell(tm
     frame.loc[1, ["images", "confidence", "accuracy"]] = [200, 0.65, 0.9]
     frame.to_csv(other, index=False)
     results = collect(folder)
-    (axes,) = draw("mnist_calibration", results).figure.axes
+    drawing = draw("mnist_calibration", results)
+    assert f"one of {BINS} bins" in drawing.caption
+    (axes,) = drawing.figure.axes
     diagonal, line = axes.get_lines()
     assert list(zip(*diagonal.get_data(), strict=True)) == [(0, 0), (1, 100)]
     # 600 at 0.63 and 200 at 0.65; ten images between 8/15 and 0.6 are too few
@@ -55,3 +61,8 @@ def test_the_table_of_attacks_has_the_metrics_of_its_condition_and_no_task_s_tab
         == [["attacked", "pgd_error_e10", 3, 60.0]] * 2
     )
     assert "attacked" not in {row.cell.condition for row in long_table(results, "mnist")}
+
+
+def test_captions_and_evaluation_have_the_same_number_of_steps() -> None:
+    assert f"by {STEPS} smaller ones (PGD)" in " ".join(WORDS)
+    assert PANELS["pgd"].endswith(f"{STEPS} steps")
