@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator
@@ -31,7 +32,6 @@ from capsbench.training.step import Step
 EPOCH = 60_000  # images, as the paper's training set has
 DIGITS = 60_000  # random ones: what is in an image takes no time
 PLAIN = "plain PyTorch CapsNet"
-NCHW = ("cuda",)  # devices on which float32 is timed with channels outermost, too: which is faster there nobody knows
 
 
 def bench(
@@ -144,20 +144,15 @@ class _Training:
 def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say: Say) -> list[Contender]:
     """Training and inference of one cell, in both precisions; on a GPU with fused routing, and captured, too.
 
-    On a GPU there is a float32 row called NCHW as well: the plain routing's, with channels outermost, which no run has.
     A way that torch cannot go there is said and left out.
     """
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
     found = []
-    ways = [(precision, fused, True) for precision in ("float32", "bf16") for fused in (False, True)]
-    if device.type in NCHW:
-        ways.append(("float32", False, False))
-    for precision, fused, innermost in ways:
-        name = f"{cell.variant}{', fused' if fused else ''}{'' if innermost else ', NCHW'}"
+    for precision, fused in itertools.product(("float32", "bf16"), (False, True)):
+        name = f"{cell.variant}{', fused' if fused else ''}"
         torch.manual_seed(0)
-        model = build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device)
-        model = channels_last(model) if innermost else model
+        model = channels_last(build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device))
         if fused and choose_routing(model, device, say).get("routing") != "fused":
             continue
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)

@@ -1,4 +1,4 @@
-"""The models' convolutions: torch's, computed in faster ways on a CPU."""
+"""The models' convolutions: torch's, computed in faster ways."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.models.patches import by_products, of_patches
+from capsbench.models.patches import by_products, of_patches, of_patches_with_bias
+from capsbench.models.real_products import by_real_products
 from capsbench.models.spectral import by_frequencies
 
 # From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`).
@@ -18,7 +19,9 @@ IMAGES = 8  # of a batch: with fewer, the transform of the weights costs more th
 
 
 class Convolution(nn.Conv2d):
-    """nn.Conv2d, with its parameters and its result up to rounding; on a CPU it is computed in another way.
+    """nn.Conv2d, with its parameters and its result up to rounding, but computed in another way.
+
+    On a CPU:
 
     * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
       channels, reach a third to a sixth of its rate.
@@ -27,8 +30,13 @@ class Convolution(nn.Conv2d):
     * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, which is faster
       where the CPU has AMX. Without a stride the library's own is.
 
-    Any other case, and every other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model here
-    has.
+    On a CUDA GPU:
+
+    * One input channel whose gradient nobody asks for: a product of patches, too.
+    * Many channels as above in float32: by way of the frequencies (`real_products`). cuDNN's deterministic kernels,
+      without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps, and less still backward.
+
+    Any other case is nn.Conv2d. Raises ValueError for dilation or groups, which no model here has.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -38,8 +46,8 @@ class Convolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] to [B, C', H', W']."""
-        if x.device.type != "cpu":
-            return super().forward(x)
+        if x.device.type == "cuda":
+            return self._on_a_gpu(x)
         if self.in_channels == 1:
             return of_patches(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
         if torch.is_autocast_enabled("cpu"):
@@ -47,6 +55,13 @@ class Convolution(nn.Conv2d):
         if self._frequencies_pay(x):
             y = by_frequencies(self._padded(x), self.weight, self.stride[0])
             return y if self.bias is None else y + self.bias.view(-1, 1, 1)
+        return super().forward(x)
+
+    def _on_a_gpu(self, x: Tensor) -> Tensor:
+        if self.in_channels == 1 and not x.requires_grad:
+            return of_patches_with_bias(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
+        if self._frequencies_pay(x) and not torch.is_autocast_enabled("cuda"):
+            return by_real_products(self._padded(x), self.weight, self.bias, self.stride[0])
         return super().forward(x)
 
     def _in_bf16(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convolutions on a CPU as matrix products over unfolded patches.
+"""Convolutions as matrix products over unfolded patches.
 
 In bf16 the products run on a CPU's matrix units (AMX) where it has them; the library's convolutions, their gradients
 above all, hardly do. With patches P [B*H'*W', k*k*C], weights W [C', k*k*C] and the gradient G
@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 IMAGES = 16  # unfolded at a time: their patches stay near the cache
+MULTIPLE = 8  # numbers; of bf16 16 bytes
 
 
 def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
@@ -29,6 +30,24 @@ def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int
     tall, wide = weight.shape[2:]
     patches = x.unfold(1, tall, stride[0]).unfold(2, wide, stride[1]).flatten(3)  # [B, H', W', k*k]
     return F.linear(patches, weight.flatten(1), bias).permute(0, 3, 1, 2)
+
+
+def of_patches_with_bias(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
+    """`of_patches` of an x without gradient, for a GPU: the bias is one more weight, of an input that is always 1.
+
+    So its gradient comes out of the product that makes the weights', where a sum of its own would read every output's
+    once more. Zeros make the row a multiple of 16 bytes, as fast products want it.
+    """
+    tall, wide = weight.shape[2:]
+    kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else weight.dtype
+    places = x.unfold(1, tall, stride[0]).unfold(2, wide, stride[1])  # [B, H', W', k, k]
+    taps = tall * wide
+    patches = x.new_zeros(*places.shape[:3], -(-(taps + 1) // MULTIPLE) * MULTIPLE, dtype=kind)
+    patches[..., :taps].unflatten(-1, (tall, wide)).copy_(places)
+    patches[..., taps] = 1
+    ones = weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]
+    rows = torch.cat([weight.flatten(1), ones, weight.new_zeros(len(weight), patches.shape[-1] - taps - 1)], 1)
+    return F.linear(patches, rows).permute(0, 3, 1, 2)
 
 
 def by_products(

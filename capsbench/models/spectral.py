@@ -69,7 +69,7 @@ def to_frequencies(side: int, given: int) -> Tensor:
     Of two frequencies that are each other's conjugate one is enough: F = ceil(side^2 / 2) and, if `side` is even, one
     more or two.
     """
-    rows, columns, _ = _frequencies(side)
+    rows, columns, _ = frequencies(side)
     place = torch.arange(given, dtype=torch.float64)
     angle = (rows[:, None, None] * place[:, None] + columns[:, None, None] * place) * (2 * math.pi / side)
     return torch.stack([angle.cos(), -angle.sin()], 1).flatten(2).flatten(0, 1).float()
@@ -78,14 +78,14 @@ def to_frequencies(side: int, given: int) -> Tensor:
 @functools.cache
 def from_frequencies(side: int, wanted: int) -> Tensor:
     """[wanted^2, 2F] float32: the first wanted x wanted pixels again."""
-    rows, columns, weight = _frequencies(side)
+    rows, columns, weight = frequencies(side)
     place = torch.arange(wanted, dtype=torch.float64)
     angle = (rows * place[:, None, None] + columns * place[:, None]) * (2 * math.pi / side)  # [wanted, wanted, F]
     both = torch.stack([angle.cos(), -angle.sin()], -1) * (weight / side**2)[:, None]
     return both.flatten(2).flatten(0, 1).float()
 
 
-def _frequencies(side: int) -> tuple[Tensor, Tensor, Tensor]:
+def frequencies(side: int) -> tuple[Tensor, Tensor, Tensor]:
     """Row, column and weight of one frequency of each conjugate pair: 2, or 1 where it is its own conjugate."""
     kept = []
     for row in range(side):
@@ -125,13 +125,13 @@ class _ByFrequencies(torch.autograd.Function):
         h, w = ((n - kernel) // stride + 1 for n in x.shape[2:])
         tiles = tiling(h, w, kernel, stride)
         images = max(1, PATCHES // math.prod(tiles.tiles))
-        of_weight = _transform(_cut_weight(weight, tiles), to_frequencies(tiles.side, tiles.taps))  # [O, 2F, K]
+        of_weight = _transform(cut_weight(weight, tiles), to_frequencies(tiles.side, tiles.taps))  # [O, 2F, K]
         keep, of_x, parts = any(ctx.needs_input_grad), [], []
         for some in x.split(images):
-            of_some = _transform(_cut_image(some, tiles), to_frequencies(tiles.side, tiles.side))  # [M, 2F, K]
+            of_some = _transform(cut_image(some, tiles), to_frequencies(tiles.side, tiles.side))  # [M, 2F, K]
             of_y = _product(_complex(of_some), _complex(of_weight).turned, conjugate="right")  # [F, M, O]
             y = _transform(_real(of_y), from_frequencies(tiles.side, tiles.out))  # [M, T*T, O]
-            parts.append(_joined_output(y, tiles, h, w))
+            parts.append(joined_output(y, tiles, h, w))
             of_x += [of_some] if keep else []
         if keep:
             ctx.save_for_backward(of_weight, *of_x)
@@ -146,15 +146,15 @@ class _ByFrequencies(torch.autograd.Function):
         sums: list[Complex] = []
         parts = []
         for some, of_some in zip(g.split(ctx.images), of_x, strict=True):
-            of_g = _complex(_transform(_cut_output(some, tiles), to_frequencies(tiles.side, tiles.out)))  # [F, M, O]
+            of_g = _complex(_transform(cut_output(some, tiles), to_frequencies(tiles.side, tiles.out)))  # [F, M, O]
             new = _product(of_g.turned, _complex(of_some), conjugate="left")  # [F, O, K]
             sums = [Complex(sums[0].real + new.real, sums[0].imaginary + new.imaginary) if sums else new]
             if ctx.needs_input_grad[0]:
                 of_image = _real(_product(of_g, _complex(of_weight)))  # [M, 2F, K]
                 pixels = _transform(of_image, from_frequencies(tiles.side, tiles.side))  # [M, N*N, K]
-                parts.append(_joined_image(pixels, tiles, ctx.x))
+                parts.append(joined_image(pixels, tiles, ctx.x))
         taps = _transform(_real(sums[0]), from_frequencies(tiles.side, tiles.taps))  # [O, taps*taps, K]
-        return _one(parts) if parts else None, _joined_weight(taps, tiles, ctx.weight), None
+        return _one(parts) if parts else None, joined_weight(taps, tiles, ctx.weight), None
 
 
 def _transform(x: Tensor, matrix: Tensor) -> Tensor:
@@ -170,8 +170,8 @@ def _complex(x: Tensor) -> Complex:
 
 def _real(z: Complex) -> Tensor:
     """Matrices [F, rows, K] as [rows, 2F, K]."""
-    frequencies, rows, channels = z.real.shape
-    x = z.real.new_empty(rows, frequencies, 2, channels)
+    count, rows, channels = z.real.shape
+    x = z.real.new_empty(rows, count, 2, channels)
     x[:, :, 0], x[:, :, 1] = z.real.transpose(0, 1), z.imaginary.transpose(0, 1)
     return x.flatten(1, 2)
 
@@ -196,7 +196,7 @@ def _resized(x: Tensor, height: int, width: int) -> Tensor:
     return F.pad(x, more) if any(more) else x  # without more it would be copied
 
 
-def _cut_image(x: Tensor, tiles: Tiling) -> Tensor:
+def cut_image(x: Tensor, tiles: Tiling) -> Tensor:
     """x [B, C, H, W] to patches [M, N*N, K]: M = B * t * t', and K = s*s*C channels of one phase's pixels."""
     s, side = tiles.stride, tiles.side
     x = _resized(x, *tiles.extents).permute(0, 2, 3, 1)  # [B, H, W, C]
@@ -205,7 +205,7 @@ def _cut_image(x: Tensor, tiles: Tiling) -> Tensor:
     return x.permute(0, 1, 3, 6, 7, 2, 4, 5).reshape(x.shape[0] * math.prod(tiles.tiles), side**2, -1)
 
 
-def _joined_image(x: Tensor, tiles: Tiling, sizes: torch.Size) -> Tensor:
+def joined_image(x: Tensor, tiles: Tiling, sizes: torch.Size) -> Tensor:
     """Patches [M, N*N, K] to [B, C, H, W], channels-last, added up where they overlap."""
     (down, across), s, side, out = tiles.tiles, tiles.stride, tiles.side, tiles.out
     x = x.view(-1, down, across, side, side, s, s, x.shape[2] // s**2).permute(0, 1, 3, 5, 2, 4, 6, 7)
@@ -221,7 +221,7 @@ def _joined_image(x: Tensor, tiles: Tiling, sizes: torch.Size) -> Tensor:
     return _resized(image, sizes[2], sizes[3])
 
 
-def _cut_weight(weight: Tensor, tiles: Tiling) -> Tensor:
+def cut_weight(weight: Tensor, tiles: Tiling) -> Tensor:
     """weight [O, C, k, k] to [O, taps*taps, K]."""
     s, taps = tiles.stride, tiles.taps
     w = _resized(weight, s * taps, s * taps).permute(0, 2, 3, 1)  # [O, s*taps, s*taps, C]
@@ -229,14 +229,14 @@ def _cut_weight(weight: Tensor, tiles: Tiling) -> Tensor:
     return w.reshape(len(weight), taps**2, -1)
 
 
-def _joined_weight(w: Tensor, tiles: Tiling, sizes: torch.Size) -> Tensor:
+def joined_weight(w: Tensor, tiles: Tiling, sizes: torch.Size) -> Tensor:
     """[O, taps*taps, K] to [O, C, k, k]."""
     s, taps = tiles.stride, tiles.taps
     w = w.view(sizes[0], taps, taps, s, s, sizes[1]).permute(0, 1, 3, 2, 4, 5).flatten(3, 4).flatten(1, 2)
     return w[:, : sizes[2], : sizes[3]].permute(0, 3, 1, 2)
 
 
-def _cut_output(g: Tensor, tiles: Tiling) -> Tensor:
+def cut_output(g: Tensor, tiles: Tiling) -> Tensor:
     """g [B, O, h, w] to [M, T*T, O]."""
     out, (down, across) = tiles.out, tiles.tiles
     g = _resized(g, down * out, across * out).permute(0, 2, 3, 1)
@@ -244,7 +244,7 @@ def _cut_output(g: Tensor, tiles: Tiling) -> Tensor:
     return g.reshape(-1, out**2, g.shape[-1])
 
 
-def _joined_output(y: Tensor, tiles: Tiling, h: int, w: int) -> Tensor:
+def joined_output(y: Tensor, tiles: Tiling, h: int, w: int) -> Tensor:
     """[M, T*T, O] to [B, O, h, w], channels-last."""
     out, (down, across) = tiles.out, tiles.tiles
     y = y.view(-1, down, across, out, out, y.shape[-1]).transpose(2, 3).flatten(3, 4).flatten(1, 2)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capsbench.models import convolution, spectral
+from capsbench.models import convolution, real_products, spectral
 from capsbench.models.convolution import Convolution
-from capsbench.models.patches import by_products
+from capsbench.models.patches import by_products, of_patches_with_bias
+from capsbench.models.real_products import by_real_products
 
 CASES = [  # channels in, channels out, kernel, stride, padding
     (1, 6, 9, 1, 0),
@@ -150,6 +151,73 @@ def test_matrices_first_made_in_evaluation_serve_in_training() -> None:
     with torch.inference_mode():
         assert torch.equal(ours(x), expected[0])
     assert all(torch.equal(a, b) for a, b in zip(answers(ours, x), expected, strict=True))
+
+
+class ByRealProducts(nn.Conv2d):
+    """As on a GPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] to [B, C', H', W']."""
+        x = nn.functional.pad(x, self._reversed_padding_repeated_twice)
+        return by_real_products(x, self.weight, self.bias, self.stride[0])
+
+
+@pytest.mark.parametrize("case", FREQUENCIES)
+@pytest.mark.parametrize("at_a_time", [4, 512])
+@pytest.mark.parametrize("bias", [True, False])
+def test_by_real_products_equal_to_the_librarys(case, at_a_time: int, bias: bool, monkeypatch) -> None:
+    monkeypatch.setattr(real_products, "PATCHES", at_a_time)
+    channels, outputs, kernel, stride, padding, height, width = case
+    torch.manual_seed(1)
+    ours = ByRealProducts(channels, outputs, kernel, stride, padding, bias=bias).double()
+    theirs = nn.Conv2d(channels, outputs, kernel, stride, padding, bias=bias).double()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(9, channels, height, width).contiguous(memory_format=torch.channels_last)
+    expected = answers(theirs, x.double())
+    for mine, other in zip(answers(ours, x.double()), expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+    found = answers(ours.float(), x)
+    assert found[0].is_contiguous(memory_format=torch.channels_last)
+    assert all(error(mine, other) < 1e-6 for mine, other in zip(found, expected, strict=True))
+
+
+def test_by_real_products_errs_no_more_than_the_library_at_the_papers_size() -> None:
+    ours, exact = ByRealProducts(64, 64, 9, 2), nn.Conv2d(64, 64, 9, 2).double()
+    ours.load_state_dict(exact.state_dict())
+    x = torch.rand(16, 64, 20, 20)
+    expected, found = answers(exact, x.double()), answers(ours, x)
+    direct = answers(exact.float(), x)
+    for mine, other, theirs in zip(found, expected, direct, strict=True):
+        assert error(mine, other) < max(5e-7, 2 * error(theirs, other))
+
+
+@pytest.mark.parametrize("asked", ["x", "weight", "bias"])
+def test_by_real_products_gives_what_gradient_is_asked_for(asked: str) -> None:
+    ours = ByRealProducts(8, 9, 9, 2)
+    x = torch.randn(16, 8, 20, 20)
+    expected = dict(zip(["y", "x", "weight", "bias"], answers(ours, x), strict=True))
+    given = {"x": x, "weight": ours.weight, "bias": ours.bias}
+    for name, tensor in given.items():
+        tensor.requires_grad_(name == asked)
+    y = ours(x)
+    shares = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).float()
+    assert torch.equal(torch.autograd.grad((y * shares).sum(), given[asked])[0], expected[asked])
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(9, 1), (5, 2), (3, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_patches_with_the_bias_among_the_weights_equal_to_the_librarys(kernel: int, stride: int, bias: bool) -> None:
+    theirs = nn.Conv2d(1, 6, kernel, stride, bias=bias).double()
+    x = torch.randn(7, 1, 20, 17, dtype=torch.float64)
+    ours, direct = of_patches_with_bias(x[:, 0], theirs.weight, theirs.bias, theirs.stride), theirs(x)
+    torch.testing.assert_close(ours, direct, rtol=1e-12, atol=1e-12)
+    toward = torch.randn_like(direct)
+    for mine, other in zip(
+        torch.autograd.grad(ours, list(theirs.parameters()), toward),
+        torch.autograd.grad(direct, list(theirs.parameters()), toward),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
 
 
 def test_few_images_and_other_kinds_of_numbers_go_the_librarys_way(monkeypatch: pytest.MonkeyPatch) -> None:

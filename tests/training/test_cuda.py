@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from small_steps import VARIANTS, go_on, small_step, tasks_of
 from small_steps import bits as small_bits
 
+from capsbench.models.convolution import Convolution
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.checkpoint import read_tensors, tensor_digest
 from capsbench.training.device import set_up
@@ -61,14 +62,14 @@ def assert_full_float32(convolution: torch.nn.Conv2d, images: torch.Tensor) -> N
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["float32", "bf16"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_there_is_an_exact_engine_for_every_convolution(name: str, precision, layout) -> None:
+def test_every_convolution_is_exact(name: str, precision, layout) -> None:
     """Deterministic, without TF32: what training asks at the paper's batch, and evaluation and FLOPs at theirs.
 
     Of images, which have one channel, nothing asks for the gradient.
     """
     set_up()
     inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
-    convolution = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding).to("cuda", memory_format=layout)
+    convolution = Convolution(inputs, outputs, kernel, stride, padding).to("cuda", memory_format=layout)
     images = torch.randn(128, inputs, size, size, device="cuda").to(memory_format=layout).requires_grad_(inputs > 1)
     if precision is torch.float32:
         assert_full_float32(convolution, images)
