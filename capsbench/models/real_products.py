@@ -16,33 +16,16 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from capsbench.models.spectral import (
-    OUTPUTS,
-    Tiling,
-    cut_image,
-    cut_output,
-    cut_weight,
-    frequencies,
-    joined_image,
-    joined_output,
-    joined_weight,
-)
+from capsbench.models import transforms
+from capsbench.models.spectral import OUTPUTS, Tiling
 
 PATCHES = 8192  # whose frequencies are held at a time, about
-
-
-class Matrices(NamedTuple):
-    """A [n, N*N] of a patch, B [n, taps*taps] of the weights, C [T*T, n] of the outputs."""
-
-    of_x: Tensor
-    of_weight: Tensor
-    of_y: Tensor
 
 
 @functools.cache
@@ -55,37 +38,10 @@ def tiling(height: int, width: int, kernel: int, stride: int, channels: int, out
         side = out + taps - 1
         patches = math.ceil(height / out) * math.ceil(width / out)
         products = 3 * deep * outputs + 2 * side**2 * deep + 2 * out**2 * outputs
-        return patches * _count(side) * products
+        return patches * transforms.count(side) * products
 
     out = min(OUTPUTS, key=cost)
     return Tiling(stride, taps, out + taps - 1, out, (math.ceil(height / out), math.ceil(width / out)))
-
-
-def _count(side: int) -> int:
-    """n: three for each pair of conjugate frequencies, one for a frequency that is its own conjugate."""
-    own = 1 if side % 2 else 4
-    return own + 3 * (side**2 - own) // 2
-
-
-@functools.cache
-def matrices(side: int, taps: int, out: int, kind: torch.dtype, device: torch.device) -> Matrices:
-    """The three of patches of side x side pixels, kernels of taps x taps and out x out outputs."""
-    rows, columns, weights = frequencies(side)
-    place = torch.arange(side, dtype=torch.float64)
-    angle = (rows[:, None, None] * place[:, None] + columns[:, None, None] * place) * (2 * math.pi / side)  # [F, N, N]
-    cos, sin = angle.cos(), angle.sin()
-    pairs = weights == 2  # the others' sines are all zero: of their three products the first is left, of real numbers
-
-    def of(first: Tensor, second: Tensor, third: Tensor, size: int) -> Tensor:
-        parts = [first, second[pairs], third[pairs]]
-        return torch.cat([part[:, :size, :size].flatten(1) for part in parts]).to(device, kind)
-
-    scale = (weights / side**2)[:, None, None]
-    return Matrices(
-        of(cos - sin * pairs[:, None, None], cos, -sin, side),  # X = a + ib, e^(-i angle): a + b, a, b
-        of(cos, sin - cos, cos + sin, taps),  # the conjugate of W = c + id, e^(i angle): c, d - c, c + d
-        of(scale * (cos - sin * pairs[:, None, None]), -scale * sin, -scale * cos, out).t().contiguous(),
-    )
 
 
 def by_real_products(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
@@ -103,16 +59,15 @@ class _ByRealProducts(torch.autograd.Function):
         outputs, channels, kernel, _ = weight.shape
         h, w = ((n - kernel) // stride + 1 for n in x.shape[2:])
         tiles = tiling(h, w, kernel, stride, channels, outputs)
-        A, B, C = matrices(tiles.side, tiles.taps, tiles.out, x.dtype, x.device)
         images = max(1, PATCHES // math.prod(tiles.tiles))
-        of_weight = _transform(B, cut_weight(weight, tiles))  # [O, n, K]
+        of_weight = transforms.of_weight(weight, tiles)  # [O, n, K]
         keep, of_x, parts = any(ctx.needs_input_grad), [], []
         for some in x.split(images):
-            of_some = _transform(A, cut_image(some, tiles))  # [M, n, K]
+            of_some = transforms.of_image(some, tiles)  # [M, n, K]
             of_y = _products(of_some, of_weight, "mnk,onk->mno")
             if bias is not None:
                 of_y[:, 0] += tiles.side**2 * bias  # the frequency zero, of which every output has 1 / N^2
-            parts.append(joined_output(_transform(C, of_y), tiles, h, w))
+            parts.append(transforms.to_output(of_y, tiles, h, w))
             of_x += [of_some] if keep else []
         if keep:
             ctx.save_for_backward(of_weight, *of_x)
@@ -125,27 +80,21 @@ class _ByRealProducts(torch.autograd.Function):
         of_weight, *of_x = ctx.saved_tensors
         tiles: Tiling = ctx.tiles
         for_x, for_weight, for_bias, _ = ctx.needs_input_grad
-        A, B, C = matrices(tiles.side, tiles.taps, tiles.out, g.dtype, g.device)
         images, sums, sums_of_bias = [], None, None
         for some, of_some in zip(g.split(ctx.images), of_x, strict=True):
-            of_g = _transform(C.t(), cut_output(some, tiles))  # [M, n, O]
+            of_g = transforms.of_gradient(some, tiles)  # [M, n, O]
             if for_x:
-                pixels = _transform(A.t(), _products(of_g, of_weight, "mno,onk->mnk"))  # [M, N*N, K]
-                images.append(joined_image(pixels, tiles, ctx.x))
+                of_image = _products(of_g, of_weight, "mno,onk->mnk")
+                images.append(transforms.to_image(of_image, tiles, torch.Size([len(some), *ctx.x[1:]])))
             if for_weight:
                 new = _products(of_g, of_some, "mno,mnk->onk")
                 sums = new if sums is None else sums + new
             if for_bias:
                 biases = tiles.side**2 * of_g[:, 0].sum(0)
                 sums_of_bias = biases if sums_of_bias is None else sums_of_bias + biases
-        of_taps = None if sums is None else joined_weight(_transform(B.t(), sums), tiles, ctx.weight)
+        of_taps = None if sums is None else transforms.to_weight(sums, tiles, ctx.weight)
         image = None if not for_x else images[0] if len(images) == 1 else torch.cat(images)
         return image, of_taps, sums_of_bias, None
-
-
-def _transform(matrix: Tensor, x: Tensor) -> Tensor:
-    """matrix [m, n] times each of x [rows, n, K]: [rows, m, K]."""
-    return torch.bmm(matrix.expand(len(x), -1, -1), x)
 
 
 def _products(a: Tensor, b: Tensor, sizes: str) -> Tensor:

@@ -1,0 +1,53 @@
+"""The transforms of float32 convolutions on a GPU: their kernels interpreted on a CPU; the matrices without Triton."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tools import unavailable
+
+from capsbench.models import transforms
+from capsbench.models.spectral import Tiling
+
+HERE = Path(__file__).parent
+
+
+def passed(which: str) -> None:
+    """Pass what is marked so of transforms_interpreted.py, in a process of its own."""
+    if importlib.util.find_spec("triton") is None:
+        unavailable("no Triton here")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        HERE / "transforms_interpreted.py",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        which,
+    ]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def test_kernels_give_what_the_matrices_give() -> None:
+    passed("not slow")
+
+
+@pytest.mark.slow
+def test_kernels_give_it_at_the_papers_size() -> None:
+    passed("slow")
+
+
+def test_without_triton_the_matrices_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "capsbench.models.transform_launch", None)  # its import fails
+    assert transforms.of_image(torch.ones(2, 3, 20, 20), Tiling(2, 5, 10, 6, (1, 1))).shape == (2, 148, 12)
