@@ -147,7 +147,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     resolved = precision_of(setting, seeds[0])
     manifests = {}
     with ExitStack() as stack:
-        at_once = most_at_once(len(seeds))
+        at_once = most_at_once(len(seeds), setting.device)
         # A terminal shows one live display at a time: the seeds share it.
         bars = stack.enter_context(progress_bars(console)) if at_once > 1 and console.is_terminal else None
 

@@ -73,10 +73,21 @@ def test_a_step_that_draws_random_numbers_is_known(name: str, drawn: bool) -> No
     assert bits(step) == bits(other)
 
 
-@pytest.mark.parametrize(("said", "most"), [("", 1), ("3", 3), ("99", 5)])
-def test_how_many_at_most(monkeypatch, said: str, most: int) -> None:
+@pytest.mark.parametrize(
+    ("said", "device", "most"),
+    [
+        ("", None, 1),
+        ("", "cpu", 1),
+        ("", "cuda", 5),
+        ("3", None, 3),
+        ("3", "cuda", 3),
+        ("1", "cuda", 1),
+        ("99", "cpu", 7),
+    ],
+)
+def test_how_many_at_most(monkeypatch, said: str, device: str | None, most: int) -> None:
     monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", said)
-    assert most_at_once(5) == most
+    assert most_at_once(7, None if device is None else torch.device(device)) == most
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "two", "1.5", "²"])
