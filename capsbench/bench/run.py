@@ -206,7 +206,8 @@ def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> 
     def call() -> None:
         training = model.training
         model.eval()
-        with torch.inference_mode(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        # not inference mode: under torch's counters a GPU's bf16 convolution padded `same` would miss its casts there
+        with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16"):
             model(images)
         model.train(training)
 

@@ -10,8 +10,7 @@ and nothing waits for another warp. (With the outputs as one more dimension of t
 lanes and warps, and every softmax goes through shared memory.) W is read from the cache, a few values for all images of
 a warp; each value serves two images of a thread.
 
-No GPU was at hand. What was at hand is the compiler: `tests/routing/fused_compiled.py` says what it makes of them for
-compute capability 9.0.
+`tests/routing/fused_compiled.py` says what the compiler makes of them for compute capability 9.0, without a GPU.
 """
 # mypy: disable-error-code="no-untyped-def, misc, assignment"
 

@@ -1,0 +1,99 @@
+"""Compile the kernels of the paper's CapsNet at 28x28 for compute capability 9.0, on a machine without a GPU.
+
+    TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
+
+On a lent H100 or H200 the first run compiles for a minute (PrimaryCaps' transforms alone take 70 seconds of one core).
+Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and
+the kernels' source are the same: this script starts Triton's own compiler through a driver that only names the target.
+It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SIDE = 10  # pixels of a patch of PrimaryCaps, a side of one phase
+TRANSFORMS = ((0, 10, 2), (1, 5, 2), (2, 6, 1))  # kind, pixels a side, stride: patch, weights, outputs
+ROUTING = {"J": 10, "d": 8, "D": 16, "D2": 16}
+
+
+class NoGpu:
+    """A driver that knows what to compile for, and can start nothing."""
+
+    def get_current_target(self) -> Any:
+        """An H100 or H200, or what else has compute capability 9.0."""
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        """The default one."""
+        return 0
+
+
+class Float32:
+    """What Triton asks a tensor's type for: its name."""
+
+    def __str__(self) -> str:
+        return "torch.float32"
+
+
+def loaded(name: str) -> ModuleType:
+    """A module by its file alone, without its package, which would import torch."""
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / f"{name.replace('.', '/')}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled(module: str, name: str, tensors: int, numbers: list[int], keywords: dict[str, Any]) -> str:
+    """Compile one kernel as its first start would, and say how long that took."""
+    from triton.runtime import driver
+    from triton.runtime.jit import MockTensor
+
+    driver.set_active(NoGpu())
+    begun = time.time()
+    getattr(loaded(module), name).warmup(*[MockTensor(Float32())] * tensors, *numbers, grid=(1,), **keywords)
+    return f"{name} {keywords.get('kind', '')}: {time.time() - begun:.0f} s"
+
+
+def kernels() -> list[tuple[str, str, int, list[int], dict[str, Any]]]:
+    """The arguments of `compiled` for each kernel; numbers that it does not specialise on may be any."""
+    angles = [2 * math.pi * k / SIDE for k in range(SIDE)]
+    shared = {"N": SIDE, "COS": tuple(map(math.cos, angles)), "SIN": tuple(map(math.sin, angles)), "CHANNELS": 128}
+    found = []
+    for kind, size, stride in TRANSFORMS:
+        for name, word in (("_to_frequencies", "given"), ("_from_frequencies", "wanted")):
+            keywords = {**shared, "kind": kind, word: size, "stride": stride, "num_warps": 4, "enable_fp_fusion": True}
+            found.append(("capsbench.models.transform_kernels", name, 2, [20, 20, 256, 2, 1, 1, 6], keywords))
+    of_routing = {**ROUTING, "enable_fp_fusion": True}
+    four = {**of_routing, "IMAGES": 32, "leaky": False, "num_warps": 4}
+    one = {**of_routing, "INPUTS": 8, "OUTPUTS": 2, "num_warps": 1}
+    for name, tensors, numbers, keywords in (
+        ("_sums", 5, [128, 1152, 18], {**four, "keep": False}),
+        ("_sums", 5, [128, 1152, 18], {**four, "keep": True}),
+        ("_gradients", 8, [64, 1152, 9], four),
+        ("_of_W", 6, [64, 1152], one),
+    ):
+        found.append(("capsbench.routing.kernels", name, tensors, numbers, keywords))
+    return found
+
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor() as pool:
+        for done in [pool.submit(compiled, *kernel) for kernel in kernels()]:
+            print(done.result(), flush=True)
