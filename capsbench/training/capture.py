@@ -6,8 +6,9 @@ dropout reads its generator's seed and offset when the graph is started, so `tor
 the mask that it gives an eager step. Casts to bf16 are recorded with the rest, for autocast begins and ends inside the
 step, and forgets them at its end.
 
-None of this is taken on trust. Before a run uses a graph, a few steps from the run's own state are done both ways; where
-a single bit differs, or the step cannot be recorded, the run trains eagerly and says so. Either way it is the same run.
+None of this is taken on trust. Before a run uses a graph, a few steps from the run's own state are done both ways;
+where a single bit differs, or the step cannot be recorded, the run trains eagerly and says so. Either way it is the
+same run.
 """
 
 from __future__ import annotations
