@@ -48,6 +48,22 @@ def test_kernels_give_it_at_the_papers_size() -> None:
     passed("slow")
 
 
+@pytest.mark.slow
+def test_the_kernels_compile_for_a_gpu_and_hold_a_patch_in_registers() -> None:
+    if importlib.util.find_spec("triton") is None:
+        unavailable("no Triton here")
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    command = [sys.executable, HERE / "transforms_compiled.py"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert len(said) == 6
+    for _, _, *words, registers, spilled in said:
+        assert words == ["fma", "no-atomics", "no-tf32", "no-barriers"]
+        assert int(registers) <= 255
+        assert int(spilled) == 0
+
+
 def test_without_triton_the_matrices_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "capsbench.models.transform_launch", None)  # its import fails
     assert transforms.of_image(torch.ones(2, 3, 20, 20), Tiling(2, 5, 10, 6, (1, 1))).shape == (2, 148, 12)
