@@ -148,6 +148,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
     manifests = {}
     with ExitStack() as stack:
         at_once = most_at_once(len(seeds), setting.device)
+        training: list[int] = []
         # A terminal shows one live display at a time: the seeds share it.
         bars = stack.enter_context(progress_bars(console)) if at_once > 1 and console.is_terminal else None
 
@@ -155,7 +156,7 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
         def held(seed: int) -> Iterator[Callable[[int, int, float | None, float], None]]:
             folder = house.run_folder(cell, seed)
             if setting.device.type == "cuda":  # a run's peak is its own, not the run's or evaluation's before it
-                if at_once == 1:  # else torch counts cuBLAS's work space of every stream that was recorded on
+                if not training:  # else torch counts cuBLAS's work space of every stream that was recorded on
                     torch._C._cuda_clearCublasWorkspaces()
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats(setting.device)
@@ -170,7 +171,11 @@ def _train_cell(console: Console, setting: Setting, seeds: tuple[int, ...], tens
 
                 with sole(folder, console.print):
                     _refuse_unreadable(folder)
-                    yield both
+                    training.append(seed)
+                    try:
+                        yield both
+                    finally:
+                        training.remove(seed)
 
         for seed, manifest in train_seeds(setting, seeds, held, resolved):
             manifests[seed] = manifest

@@ -50,8 +50,13 @@ class Wanted:
         return found
 
 
-def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) -> float | None:
+ALONE = 1.5  # a seed alone takes at most so many times its share of several at once (an H200: 1.2 to 1.4 times)
+
+
+def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int, at_once: int = 1) -> float | None:
     """Seconds that a run will train (if it has not) and be evaluated: the most that another seed of its row took.
+
+    at_once: how many seeds train together; a manifest's seconds are those of all that trained with it.
 
     Only what was finished on such a GPU, or where there is none on such a processor, says anything. None where nobody
     knows, and for a run that is under way: whatever is left of it, it goes on.
@@ -65,7 +70,11 @@ def expected_seconds(house: House, source: DataSource, cell: Cell, seed: int) ->
     for other in house.cell(cell.task, cell.variant).seeds:
         manifest = finished(house, cell, other, dataset)
         if manifest is not None and (seconds := _taken(house.run_folder(cell, other), manifest, here)) is not None:
-            taken.append(sum(seconds[is_trained:]))
+            trained, evaluated = seconds
+            with_it = int((manifest.get("resolved") or {}).get("seeds_at_once", 1))
+            share = trained / with_it
+            trained = at_once * share if at_once > 1 or with_it == 1 else min(trained, ALONE * share)
+            taken.append(at_once * evaluated + (0 if is_trained else trained))
     return max(taken, default=None)
 
 

@@ -79,13 +79,15 @@ def work(
     while left and not deadline.over:
         free = next((run for run in left if not is_held(_place(run))), None)
         run = free or left[0]  # others are at work on every run that is left: this waits for one of them
-        known = expected_seconds(run.house, run.source, run.cell, run.seed) if lent is not None else None
+        its = _with_it(run, left)
+        known = None
+        if lent is not None:
+            known = expected_seconds(run.house, run.source, run.cell, run.seed, len(its))
         if why := gone.why_no_time_for(known):
             console.print(f"{run.cell.label} seed {run.seed}: not begun, {why}", markup=False)
             left.remove(run)
             passed_over += 1
             continue
-        its = _with_it(run, left)
         try:
             with deadline.saving(), nullcontext(True) if free is None else _claimed(its) as is_ours:
                 still = _make(console, its, deadline, device, threads) if is_ours else its

@@ -144,7 +144,7 @@ class _Clock:
 def _flops(one: Measured) -> dict[str, int]:
     """FLOPs of the batch's first image by torch's counter: matrix products and convolutions, two a multiply-add.
 
-    Of one image, as `forward_flops`: on a CPU larger batches go by way of the frequencies, with fewer products than the
+    Of one image, as `forward_flops`: larger batches may go by way of the frequencies, with fewer products than the
     convolution has, and counts would compare code paths instead of models.
     """
     image = Batch(*(tensor[:1] for tensor in one.batch))

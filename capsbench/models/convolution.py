@@ -12,7 +12,8 @@ from capsbench.models.patches import by_products, of_patches, of_patches_with_bi
 from capsbench.models.real_products import by_real_products
 from capsbench.models.spectral import by_frequencies
 
-# From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`).
+# From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`). On a GPU it
+# does from 256, and fewer were not tried.
 WIDE = 128
 WIDE_IN_TRAINING = 64  # for frequencies, whose gain is in the backward pass
 IMAGES = 8  # of a batch: with fewer, the transform of the weights costs more than frequencies save

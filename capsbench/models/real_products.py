@@ -47,7 +47,8 @@ def tiling(height: int, width: int, kernel: int, stride: int, channels: int, out
 def by_real_products(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
     """A convolution without padding: x [B, C, H, W], weight [O, C, k, k], bias [O] to [B, O, h, w] channels-last.
 
-    All of one type. Equal to torch's up to rounding, in value and gradient; a gradient of the gradient there is not.
+    All of one type. Equal to torch's up to rounding, in value and gradient; a gradient of the gradient there is not. It
+    returns a view, which no operation may change in place.
     """
     convolved: Tensor = _ByRealProducts.apply(x, weight, bias, stride)
     return convolved

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from capsbench.models.transform_kernels import _from_frequencies, _to_frequencies
 
-LARGEST = 12  # pixels a side: a thread holds as many squared
+LARGEST = 12  # pixels a side: a thread holds as many squared, in 255 registers and, of 12, 72 bytes of memory
 CHANNELS = 128  # of a program, one a thread
 
 

@@ -37,8 +37,9 @@ Held = Callable[[int], AbstractContextManager[Progress]]  # holds the folder of 
 def most_at_once(seeds: int, device: torch.device | None = None) -> int:
     """How many of a cell's `seeds` may train at once: CAPSBENCH_SEEDS_AT_ONCE, else five on a CUDA GPU, one elsewhere.
 
-    It is a machine's matter: it changes no bit. Without a `device`, for whom each seed is to be done soon, it is one
-    too. Raises CapsbenchError where CAPSBENCH_SEEDS_AT_ONCE is not a number from 1 on.
+    It is a machine's matter: it changes no bit. Where no `device` is given the usual number is one, too: so asks who
+    wants each seed finished before the next begins. Raises CapsbenchError where CAPSBENCH_SEEDS_AT_ONCE is not a number
+    from 1 on.
     """
     usual = USUAL if device is not None and device.type == "cuda" else 1
     wanted = os.environ.get("CAPSBENCH_SEEDS_AT_ONCE") or str(usual)

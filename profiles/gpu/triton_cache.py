@@ -1,11 +1,13 @@
-"""Compile the kernels of the paper's CapsNet at 28x28 for compute capability 9.0, on a machine without a GPU.
+"""Compile the slow kernels of the paper's CapsNet at 28x28 for compute capability 9.0, on a machine without a GPU.
 
     TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
 
 On a lent H100 or H200 the first run compiles for a minute (PrimaryCaps' transforms alone take 70 seconds of one core).
 Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and
 the kernels' source are the same: this script starts Triton's own compiler through a driver that only names the target.
-It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever.
+It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever; so are those of squash and
+length, which take a tenth of a second. The sizes below are those of `routing/launch.py` and
+`models/transform_launch.py`: where these have changed, the cache does not fit.
 """
 
 from __future__ import annotations

@@ -220,6 +220,18 @@ def test_a_run_that_is_known_not_to_fit_is_passed_over_and_the_next_begun(begun:
     assert len(begun) == 4
 
 
+def test_how_long_a_run_takes_where_its_like_trained_at_once(plans: list[Path]) -> None:
+    house, source = open_house(plans[0])
+    cell = house.cell("mnist", "cnn")
+    for seed in (1, 2):  # together in 400 seconds
+        finished(house, source, cell, seed, 400, 10)
+        path = house.run_folder(cell, seed) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        write_json(path, {**manifest, "resolved": {"seeds_at_once": 2}})
+    assert expected_seconds(house, source, cell, 0) == 1.5 * 200 + 10
+    assert expected_seconds(house, source, cell, 0, at_once=2) == 420
+
+
 def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> None:
     house, source = open_house(plans[0])
     cell = house.cell("mnist", "cnn")
@@ -227,6 +239,7 @@ def test_how_long_a_run_takes_is_what_its_like_took_here(plans: list[Path]) -> N
     finished(house, source, cell, 1, 100, 10)
     finished(house, source, cell, 2, 80, 20)
     assert expected_seconds(house, source, cell, 0) == 110
+    assert expected_seconds(house, source, cell, 0, at_once=3) == 330
     assert expected_seconds(house, source, house.cell("mnist", "capsnet-r3-recon"), 0) is None
     (house.run_folder(cell, 0) / "checkpoint").mkdir(parents=True)
     assert expected_seconds(house, source, cell, 0) is None  # under way: it goes on

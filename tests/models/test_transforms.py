@@ -1,4 +1,4 @@
-"""The transforms of float32 convolutions on a GPU: their kernels interpreted on a CPU; the matrices without Triton."""
+"""The transforms of float32 convolutions on a GPU: kernels, interpreted and compiled; the matrices without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from tools import unavailable
 
-from capsbench.models import transforms
+from capsbench.models import spectral, transforms
 from capsbench.models.spectral import Tiling
 
 HERE = Path(__file__).parent
@@ -61,9 +61,14 @@ def test_the_kernels_compile_for_a_gpu_and_hold_a_patch_in_registers() -> None:
     for _, _, *words, registers, spilled in said:
         assert words == ["fma", "no-atomics", "no-tf32", "no-barriers"]
         assert int(registers) <= 255
-        assert int(spilled) == 0
+        assert int(spilled) == 0, "what a thread holds has outgrown its registers"
 
 
 def test_without_triton_the_matrices_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "capsbench.models.transform_launch", None)  # its import fails
-    assert transforms.of_image(torch.ones(2, 3, 20, 20), Tiling(2, 5, 10, 6, (1, 1))).shape == (2, 148, 12)
+    monkeypatch.delattr("capsbench.models.transform_launch", raising=False)  # also where it was imported before
+    tiles, x = Tiling(2, 5, 10, 6, (1, 1)), torch.randn(2, 3, 20, 20)
+    with pytest.raises(ImportError):
+        from capsbench.models import transform_launch  # noqa: F401
+    matrix = transforms.matrices(10, 5, 6, torch.float32, x.device).of_x
+    assert torch.equal(transforms.of_image(x, tiles), matrix.expand(2, -1, -1) @ spectral.cut_image(x, tiles))

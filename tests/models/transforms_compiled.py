@@ -1,7 +1,7 @@
 """Compile the transforms' kernels for compute capability 9.0, which needs no GPU, and say what is in them.
 
-A line a kernel, at PrimaryCaps' sizes: its name and kind, what the code has and has not, then registers a thread and
-bytes of them that are kept in memory.
+A line a kernel, of PrimaryCaps at 28x28 (patches of 10x10): its name and kind, what the code has and has not, then
+registers a thread and bytes of them that are kept in memory. Larger patches compile for minutes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from triton.compiler import ASTSource
 from capsbench.models import transform_kernels, transform_launch
 
 TOOLS = Path(compiler.__file__).parent / "bin"  # NVIDIA's, which Triton's wheel brings
-SIDE, CHANNELS = 10, transform_launch.CHANNELS
-KERNELS = [  # kind, pixels a side, stride
+CHANNELS = transform_launch.CHANNELS
+SIDE = 10
+KERNELS = [  # kind, pixels a side of what is transformed, stride
     (kernel, word, kind, size, stride)
     for kind, size, stride in ((0, 10, 2), (1, 5, 2), (2, 6, 1))
     for kernel, word in (

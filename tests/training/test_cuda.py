@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import warnings
 
 import pytest
 import torch
@@ -28,6 +29,9 @@ def fail(said: str) -> None:
 
 
 CONVOLUTIONS = {  # channels in and out, kernel, stride, padding, pixels of a side
+    "primary36": (256, 256, 9, 2, 0, 28),  # MultiMNIST's
+    "primary40": (256, 256, 9, 2, 0, 32),  # affNIST's
+    "cnn40": (256, 256, 5, 1, 2, 40),
     "primary": (256, 256, 9, 2, 0, 20),
     "conv1": (1, 256, 9, 1, 0, 28),
     "cnn1": (1, 256, 5, 1, 2, 28),
@@ -81,6 +85,15 @@ def test_every_convolution_is_exact(name: str, precision, layout) -> None:
     with torch.no_grad():
         for count in (1, 200, 2000) if precision is torch.float32 else ():  # evaluation is float32
             assert convolution(images[:1].expand(count, -1, -1, -1).contiguous(memory_format=layout)).isfinite().all()
+
+
+def test_the_transforms_of_convolutions_are_kernels_here() -> None:
+    set_up()
+    convolution = Convolution(256, 256, 9, 2).to("cuda", memory_format=torch.channels_last)
+    images = torch.randn(8, 256, 20, 20, device="cuda", requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it would be said that matrices do in their place
+        convolution(images).sum().backward()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
