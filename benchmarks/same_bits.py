@@ -1,12 +1,17 @@
-"""Whether a change of training source changed a bit of what a task's runs come to on this CPU, in float32.
+"""Whether a change of training source changed a bit of what a task's runs come to on this machine, in float32.
 
     python benchmarks/same_bits.py BEFORE [--after COMMIT] [--task two_digit] [--variant NAME] [--steps 60]
+    python benchmarks/same_bits.py --trees FOLDER FOLDER --device cuda --task mnist --to FILE
+    python benchmarks/same_bits.py --merge FILE
 
 It trains every row of the task with the source of two commits, BEFORE and the one checked out, in float32 and for a
 few steps, evaluates it, and compares weights, losses, curves, predictions, metrics and what the manifest says of the
 model. What is the same to the last bit goes into config/same-bits.json, by which finished runs by the other source stay
 finished where they train the same model with the same batch and size of image; where anything differs, nothing is
 written and the exit code is 1. Both commits are taken from git into folders of their own.
+
+On a GPU machine without git, --trees names two unpacked `capsbench pack`s, the earlier one first; what it writes is
+taken into config/same-bits.json by --merge, in the clone.
 """
 
 from __future__ import annotations
@@ -53,23 +58,38 @@ SCORES = ("status", "images", "metrics")  # and of an evaluation
 def main() -> int:
     """Compare, and write down what was the same; 0 if all was."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("before", help="the commit whose results are there")
+    parser.add_argument("before", nargs="?", help="the commit whose results are there")
     parser.add_argument("--after", default="HEAD", help="the commit that changed the source; else the one checked out")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
     parser.add_argument("--task", default="two_digit")
     parser.add_argument("--variant", action="append", help="only this row; may be repeated")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--trees", type=Path, nargs=2, help="unpacked packs of the two commits, where there is no git")
+    parser.add_argument("--merge", type=Path, nargs="+", help="files to take entries from, all that is done")
     parser.add_argument("--to", type=Path, default=same_bits_file(), help="the file that gets an entry more")
     given = parser.parse_args()
-    commits = {name: commit_of(getattr(given, name)) for name in ("before", "after")}
-    if given.after == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
-        sys.exit("The working tree differs from its commit; commit first, since what is compared are commits.")
     known = known_changes(given.to)
+    if given.merge:
+        known["changes"] += [change for path in given.merge for change in changes_in(path)]
+        write_json(given.to, known)
+        return 0
+    if (given.before is None) == (given.trees is None):
+        parser.error("name the commit before, or two folders with --trees")
+    if given.trees:
+        folders = zip(("before", "after"), given.trees, strict=True)
+        commits = {name: packed_commit(folder) for name, folder in folders}
+    else:
+        commits = {name: commit_of(getattr(given, name)) for name in ("before", "after")}
+    if not given.trees and given.after == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
+        sys.exit("The working tree differs from its commit; commit first, since what is compared are commits.")
     with tempfile.TemporaryDirectory(prefix="capsbench-same-bits-") as place, contextlib.ExitStack() as stack:
         plan = Path(place) / "same-bits.yaml"
         plan.write_text(yaml.safe_dump(short_plan(given)), encoding="utf-8")
-        trees = [stack.enter_context(tree_of(commit, Path(place) / name)) for name, commit in commits.items()]
+        trees = [tree.resolve() for tree in given.trees or ()] or [
+            stack.enter_context(tree_of(commit, Path(place) / name)) for name, commit in commits.items()
+        ]
         before, after = (json.loads(python(tree, "-c", SOURCES, str(plan))) for tree in trees)
         if unlike := sorted(before.keys() ^ after.keys()):
             sys.exit(f"Only one of the commits has {', '.join(unlike)}; name rows that both have with --variant.")
@@ -83,7 +103,7 @@ def main() -> int:
             runs.append({**row, **{kind: list(both) for kind, both in sources}, "bits": second})
     if different:
         sys.exit("Not the same bits:\n  " + "\n  ".join(different))
-    about = {"steps": given.steps, "precision": "float32", "device": "cpu", "threads": given.threads}
+    about = {"steps": given.steps, "precision": "float32", "device": given.device, "threads": given.threads}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     known["changes"].append(
         {**commits, "made": today, **about, "machine": machine(), "versions": versions(), "runs": runs}
@@ -99,7 +119,7 @@ def made_by(tree: Path, plan: Path, variant: str, given: argparse.Namespace) -> 
     Ends this process for a row that trains in another precision.
     """
     print(f"{tree.name}: {variant}", flush=True)
-    words = ("--variant", variant, "--device", "cpu", "--threads", str(given.threads), "--evaluate")
+    words = ("--variant", variant, "--device", given.device, "--threads", str(given.threads), "--evaluate")
     python(tree, "-m", "capsbench", "train", str(plan), *words)
     run = results_of(tree) / "same-bits" / "runs" / given.task / variant / "seed-0"
     manifest = read_json(run / "manifest.json")
@@ -130,6 +150,21 @@ def commit_of(name: str) -> str:
         return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     except subprocess.CalledProcessError:
         sys.exit(f"{name} is no commit of this repository.")
+
+
+def packed_commit(folder: Path) -> str:
+    """The commit that `capsbench pack` wrote into a pack. Ends this process where there is none."""
+    try:
+        return str(read_json(folder / "PACKED.json")["commit"])
+    except (OSError, ValueError, KeyError, TypeError):
+        sys.exit(f"{folder} is no unpacked `capsbench pack`: it has no PACKED.json that names a commit.")
+
+
+def changes_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a file that another call wrote. Ends this process where it cannot be read."""
+    if not path.exists():
+        sys.exit(f"{path} is not there.")
+    return list(known_changes(path)["changes"])
 
 
 def known_changes(path: Path) -> dict[str, Any]:
@@ -169,7 +204,8 @@ def results_of(tree: Path) -> Path:
 def python(tree: Path, *words: str) -> str:
     """What Python says with a commit's package. Ends this process where it fails, having said why."""
     data = {name: str(Path(os.environ[name]).resolve()) for name in ("CAPSBENCH_DATA",) if name in os.environ}
-    environment = {**os.environ, **data, "PYTHONPATH": str(tree), "CAPSBENCH_RESULTS": str(results_of(tree))}
+    paths = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, **data, "PYTHONPATH": paths, "CAPSBENCH_RESULTS": str(results_of(tree))}
     done = subprocess.run([sys.executable, *words], cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{done.stdout}with the source of {tree.name}: exit code {done.returncode}; nothing is written.")

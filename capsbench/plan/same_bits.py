@@ -2,9 +2,9 @@
 
 The digest of a run's source changes with any of its code, also with what makes another precision or another device
 faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
-was equal is written down in config/same-bits.json. It is shown row by row, on a CPU and in float32, and nothing else is
-believed: of another model, batch or size of image, for which code may go another way, in bf16 or on a GPU the digest
-alone decides.
+was equal is written down in config/same-bits.json. It is shown row by row, in float32, on a CPU or on a CUDA GPU, for
+runs on the same kind of device, and nothing else is believed: of another model, batch or size of image, for which code
+may go another way, and in bf16 the digest alone decides.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
 def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training") -> set[str]:
     """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
-    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 on a CPU has no others.
-    Raises PlanError: the file is damaged.
+    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 has no others. Raises
+    PlanError: the file is damaged.
     """
     resolved, run, config = (manifest.get(key) for key in ("resolved", "run", "config"))
     found, waiting = {digest}, [digest]
     if not (isinstance(resolved, dict) and isinstance(run, dict) and isinstance(config, dict)):
         return found
-    if (resolved.get("device"), resolved.get("precision")) != ("cpu", "float32"):
+    if resolved.get("precision") != "float32":
         return found
-    pairs = _shown(same_bits_file()).get((of, what_trains(str(run.get("task")), config)), {})
+    device = str(resolved.get("device")).partition(":")[0]
+    pairs = _shown(same_bits_file()).get((of, device, what_trains(str(run.get("task")), config)), {})
     while waiting:
         new = pairs.get(waiting.pop(), set()) - found
         found |= new
@@ -67,9 +68,12 @@ def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training"
 
 
 @functools.cache
-def _shown(path: Path) -> dict[tuple[Kind, str], dict[str, set[str]]]:
-    """By kind and `what_trains`: the sources that one was compared with and found equal to. Raises PlanError."""
-    shown: dict[tuple[Kind, str], dict[str, set[str]]] = {}
+def _shown(path: Path) -> dict[tuple[Kind, str, str], dict[str, set[str]]]:
+    """By kind, device (cpu or cuda) and `what_trains`: the sources that one was compared with and found equal to.
+
+    Raises PlanError.
+    """
+    shown: dict[tuple[Kind, str, str], dict[str, set[str]]] = {}
     try:
         for change in read_json(path)["changes"]:
             for run in change["runs"]:
@@ -77,7 +81,7 @@ def _shown(path: Path) -> dict[tuple[Kind, str], dict[str, set[str]]]:
                     if kind == "evaluation" and kind not in run:
                         continue  # of a change that left the evaluation as it was
                     before, after = run[kind]
-                    pairs = shown.setdefault((kind, run["what_trains"]), {})
+                    pairs = shown.setdefault((kind, change["device"], run["what_trains"]), {})
                     pairs.setdefault(before, set()).add(after)
                     pairs.setdefault(after, set()).add(before)
     except FileNotFoundError:

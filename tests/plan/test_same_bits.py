@@ -41,8 +41,11 @@ ON_A_CPU = {
 }
 
 
-def change(*training: str, task: str = "mnist", config: dict[str, Any] = CONFIG) -> dict[str, Any]:
-    return {"runs": [{"task": task, "what_trains": shown.what_trains(task, config), "training": training}]}
+def change(*training: str, task: str = "mnist", config: dict[str, Any] = CONFIG, device: str = "cpu") -> dict[str, Any]:
+    return {
+        "device": device,
+        "runs": [{"task": task, "what_trains": shown.what_trains(task, config), "training": training}],
+    }
 
 
 @pytest.fixture
@@ -102,6 +105,18 @@ def test_what_was_shown_on_a_cpu_in_float32_says_nothing_of_others(written, reso
     assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == {"b"}
 
 
+def test_what_was_shown_on_a_gpu_holds_for_runs_on_one_and_no_others(written) -> None:
+    written(change("a", "b", device="cuda"))
+    for device, precision, sources in (
+        ("cuda:0", "float32", {"a", "b"}),
+        ("cuda:1", "float32", {"a", "b"}),
+        ("cuda:0", "bf16", {"b"}),
+        ("cpu", "float32", {"b"}),
+    ):
+        resolved = {"device": device, "precision": precision}
+        assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == sources
+
+
 def test_without_the_file_the_digest_alone_decides(written) -> None:
     assert shown.same_sources("b", ON_A_CPU) == {"b"}
 
@@ -159,7 +174,7 @@ def test_a_run_that_another_source_evaluated_is_evaluated(written, house: House,
     one = change("a", "b", task=cell.task, config=cell.config())
     written(one)  # shown of what trains it alone
     assert not done.is_evaluated(tmp_path, cell, manifest)
-    written({"runs": [{**run, "evaluation": ["before", "after"]} for run in one["runs"]]})
+    written({**one, "runs": [{**run, "evaluation": ["before", "after"]} for run in one["runs"]]})
     assert done.is_evaluated(tmp_path, cell, manifest)
     assert done.stored_digest(tmp_path, cell, manifest) == before
     assert not done.is_evaluated(tmp_path, cell, {**manifest, "weights": "others"})
@@ -239,10 +254,13 @@ def test_a_mistake_is_a_sentence_before_anything_is_trained(tmp_path: Path) -> N
         (["no-such-commit"], "no-such-commit is no commit of this repository."),
         (["HEAD", "--after", "HEAD~0", "--task", "three_digit"], "has no task three_digit; it has mnist,"),
         (["HEAD", "--after", "HEAD~0", "--to", str(damaged)], "damaged.json cannot be read"),
+        (["--trees", str(tmp_path), str(tmp_path)], "is no unpacked `capsbench pack`: it has no PACKED.json"),
+        (["--merge", str(damaged)], "damaged.json cannot be read"),
+        (["--merge", str(tmp_path / "nowhere.json")], "nowhere.json is not there"),
     ):
         command = [sys.executable, "benchmarks/same_bits.py", *words]
         said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-        assert said.returncode == 1
+        assert said.returncode == 1, words
         assert sentence in said.stderr
         assert "Traceback" not in said.stderr
 
@@ -273,7 +291,8 @@ def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_pat
 def test_the_stored_file_says_where_each_equality_was_shown() -> None:
     known = read_json(shown.same_bits_file())
     for entry in known["changes"]:
-        assert (entry["device"], entry["precision"]) == ("cpu", "float32")
+        assert entry["device"] in ("cpu", "cuda")
+        assert entry["precision"] == "float32"
         assert len(entry["before"]) == len(entry["after"]) == 40
         assert entry["steps"] > 0
         assert entry["runs"]
