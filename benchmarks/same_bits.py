@@ -22,6 +22,7 @@ import datetime
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,8 @@ def main() -> int:
         before, after = (json.loads(python(tree, "-c", SOURCES, str(plan))) for tree in trees)
         if unlike := sorted(before.keys() ^ after.keys()):
             sys.exit(f"Only one of the commits has {', '.join(unlike)}; name rows that both have with --variant.")
+        for tree in given.trees or ():
+            shutil.rmtree(results_of(tree.resolve()), ignore_errors=True)  # of an earlier call: it would be skipped
         runs, different = [], []
         for variant in after:
             (_, first), (what, second) = (made_by(tree, plan, variant, given) for tree in trees)
@@ -186,6 +189,7 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     for key in ("tuned", "axes", "reference", "references", "ladder"):  # other rows, and what rows are compared with
         task.pop(key, None)
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
+    task |= {"attack_images": 10} if "attack_images" in task else {}  # of each image 81 gradients
     task |= {"training": {}, "variants": given.variant or task["variants"]}
     rows = {name: row for name, row in plan.get("variants", {}).items() if name in task["variants"]}
     for row in rows.values():
