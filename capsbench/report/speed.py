@@ -34,8 +34,9 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
     rows = [row for row in result["rows"] if row["flops"] and row["moved_bytes"]]
     bandwidth = result["copy_bytes_per_second"] / 1e9
     intensity = [row["flops"] / row["moved_bytes"] for row in rows]
-    low, high = min(intensity) / 8, max(intensity) * 4
     peaks = {name: rate / 1e9 for name, rate in result["product_flops_per_second"].items()}
+    low = min(intensity) / 8
+    high = max(*(4 * x for x in intensity), *(2 * peak / bandwidth for peak in peaks.values()))  # past every ridge
     for line, precision in zip(LINES, [p for p in ("float32", "bf16", "tf32") if p in peaks], strict=False):
         ridge = peaks[precision] / bandwidth
         axes.plot([low, ridge, high], [low * bandwidth, peaks[precision], peaks[precision]], color=INK, ls=line, lw=1.1)
