@@ -56,9 +56,11 @@ def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training"
     found, waiting = {digest}, [digest]
     if not (isinstance(resolved, dict) and isinstance(run, dict) and isinstance(config, dict)):
         return found
-    if resolved.get("precision") != "float32":
+    if not all(isinstance(config.get(part) or {}, dict) for part in ("task", "training")):
         return found
     device = str(resolved.get("device")).partition(":")[0]
+    if resolved.get("precision") != "float32" or device not in ("cpu", "cuda"):
+        return found
     pairs = _shown(same_bits_file()).get((of, device, what_trains(str(run.get("task")), config)), {})
     while waiting:
         new = pairs.get(waiting.pop(), set()) - found

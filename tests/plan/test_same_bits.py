@@ -80,6 +80,8 @@ def test_sources_are_followed_from_change_to_change(written) -> None:
         {"config": {**CONFIG, "task": {"image": [28, 28], "train_per_class": 10}}},
         {"config": {**CONFIG, "dataset": "kmnist"}},
         {"config": None},
+        {"config": {**CONFIG, "training": [None]}},  # a damaged manifest
+        {"config": {**CONFIG, "task": "mnist"}},
         {"run": {"task": "affnist", "variant": "cnn"}},
         {"run": None},
     ],
