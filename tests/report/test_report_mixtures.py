@@ -111,7 +111,7 @@ def test_sources_that_were_shown_to_give_the_same_bits_are_no_mixture(
     stored = json.loads((toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json").read_text())
     row = {"task": "mnist", "what_trains": same_bits.what_trains("mnist", stored["config"])}
     runs = [{**row, "training": pair} for pair in ([before, between], [after, between])]
-    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": runs}]})
+    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"device": "cpu", "runs": runs}]})
     monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
     change(folder, "cnn", 0, digests={"training_source": before})
     change(folder, "cnn", 1, digests={"training_source": between})

@@ -136,7 +136,7 @@ def test_sources_that_were_shown_to_give_the_same_bits_are_not_told_apart(
     assert list(told_apart(folder, other)) == ["mnist/cnn: training source"]
     stored = json.loads((toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json").read_text())
     row = {"what_trains": same_bits.what_trains("mnist", stored["config"]), "training": ["c" * 64, "d" * 64]}
-    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"runs": [row]}]})
+    toy.write_json(tmp_path / "same-bits.json", {"changes": [{"device": "cpu", "runs": [row]}]})
     monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
     assert told_apart(folder, other) == {}
     for seed in (0, 1, 2):
