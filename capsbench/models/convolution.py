@@ -35,9 +35,10 @@ class Convolution(nn.Conv2d):
 
     * One input channel whose gradient nobody asks for: a product of patches, too.
     * Many channels as above in float32: by way of the frequencies (`real_products`). cuDNN's deterministic kernels,
-      without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps, and less still backward.
+      without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps.
 
-    Any other case is nn.Conv2d. Raises ValueError for dilation or groups, which no model here has.
+    Any other case is nn.Conv2d. Devices other than these two are taken for a CPU, which many channels in float32 do not
+    stand. Raises ValueError for dilation or groups, which no model here has.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
