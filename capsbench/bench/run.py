@@ -24,7 +24,7 @@ from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
-from capsbench.training.fusing import choose_routing, plain_routing
+from capsbench.training.fusing import choose_routing, choose_routing_on_cpu, plain_routing
 from capsbench.training.memory import is_out_of_memory
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
@@ -153,12 +153,19 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
         name = f"{cell.variant}{', fused' if fused else ''}"
         torch.manual_seed(0)
         model = channels_last(build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device))
-        if fused and choose_routing(model, device, say).get("routing") != "fused":
+        if fused and not _fuses(model, precision, device, say):
             continue
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         with _or_left_out(f"{name}, {precision}", say):
             found += _of_one_way(name, step, model, precision, batch, device, fused, say)
     return found
+
+
+def _fuses(model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> bool:
+    """Set a model to fused routing where a run in this precision would take it; whether that is so."""
+    on_cpu = device.type == "cpu"
+    chosen = choose_routing_on_cpu(model, precision, say) if on_cpu else choose_routing(model, device, say)
+    return chosen.get("routing") == "fused"
 
 
 @contextlib.contextmanager

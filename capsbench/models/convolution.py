@@ -25,7 +25,7 @@ class Convolution(nn.Conv2d):
     On a CPU:
 
     * One input channel: a product of patches [B*H*W, k*k] with the weights. The library's kernels, made for many
-      channels, reach a third to a sixth of its rate.
+      channels, reach a third to a sixth of its rate. In bf16 the bias is one more weight, which saves a sum.
     * Many channels (128, 64 where gradients are asked for), 5x5 and larger, a stride of at most 2, eight images or
       more, float32: by way of the frequencies (`spectral`), in less than half of the time and to the same exactness.
     * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, which is faster
@@ -50,6 +50,8 @@ class Convolution(nn.Conv2d):
         """[B, C, H, W] to [B, C', H', W']."""
         if x.device.type == "cuda":
             return self._on_a_gpu(x)
+        if self.in_channels == 1 and torch.is_autocast_enabled("cpu") and not x.requires_grad:
+            return of_patches_with_bias(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
         if self.in_channels == 1:
             return of_patches(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
         if torch.is_autocast_enabled("cpu"):

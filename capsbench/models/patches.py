@@ -6,9 +6,9 @@ above all, hardly do. With patches P [B*H'*W', k*k*C], weights W [C', k*k*C] and
 
     Y = P W^T          dW = G^T P          dx = fold(G W)
 
-`fold` adds what belongs to the same pixel. It is done along the width, then along the height, each a product with a
-matrix of zeros and ones: products, sums along the width and a pixel of dx are each rounded to bf16, where the library
-rounds the pixel alone, so that dx errs up to twice as much (`tests/models/test_convolution.py`).
+`fold` adds what belongs to the same pixel: along the height inside the product, along the width by a product with a
+matrix of zeros and ones. Products and pixels are each rounded to bf16, where the library rounds the pixel alone, so
+that dx errs up to half as much again (`tests/models/test_convolution.py`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,12 @@ class _ByProducts(torch.autograd.Function):
         rows = weight.to(kind).permute(0, 2, 3, 1).flatten(1)  # W [C', k*k*C]
         start = x.new_zeros(outputs) if bias is None else bias.to(kind)
         y = x.new_empty(len(x), tall, wide, outputs)
-        for some, out in zip(x.split(IMAGES), y.split(IMAGES), strict=True):
-            torch.addmm(start, _patches(some, side, stride), rows.t(), out=out.flatten(0, 2))
+        places = x.permute(0, 2, 3, 1).unfold(1, side, stride).unfold(2, side, stride)  # [B, H', W', C, k, k]
+        places = places.permute(0, 1, 2, 4, 5, 3)  # [B, H', W', k, k, C]: channels-last, k*C of a row lie together
+        patches = x.new_empty(min(len(x), IMAGES), *places.shape[1:])
+        for some, out in zip(places.split(IMAGES), y.split(IMAGES), strict=True):
+            unfolded = patches[: len(some)].copy_(some).flatten(0, 2).flatten(1)
+            torch.addmm(start, unfolded, rows.t(), out=out.flatten(0, 2))
         ctx.save_for_backward(x, rows)
         ctx.side, ctx.stride = side, stride
         return y.permute(0, 3, 1, 2)
@@ -92,38 +96,43 @@ class _ByProducts(torch.autograd.Function):
         return of_x, _gradient_of_weight(g, x, ctx.side, ctx.stride, type_of_weight), of_bias, None, None
 
 
-def _patches(x: Tensor, side: int, stride: int) -> Tensor:
-    """P [B*H'*W', k*k*C] of x [B, C, H, W]; channels-last, k*C of a row lie together."""
-    places = x.permute(0, 2, 3, 1).unfold(1, side, stride).unfold(2, side, stride)  # [B, H', W', C, k, k]
-    return places.permute(0, 1, 2, 4, 5, 3).reshape(-1, side * side * x.shape[1])
-
-
 def _gradient_of_weight(g: Tensor, x: Tensor, side: int, stride: int, kind: torch.dtype) -> Tensor:
     """dW [C', C, k, k] of g [B, H', W', C'] and x [B, C, H, W]: a product for each row of the kernels."""
     _, tall, _, outputs = g.shape
     channels = x.shape[1]
     turned = g.flatten(0, 2).t().contiguous()  # [C', B*H'*W']
     of_rows = torch.empty(outputs, side, side * channels, dtype=kind)
+    patches = g.new_empty(*g.shape[:3], side, channels)  # one for all rows: it stays in the cache
     for row in range(side):
         lines = x[:, :, row : row + stride * (tall - 1) + 1 : stride].permute(0, 2, 3, 1)  # [B, H', W, C]
-        patches = lines.unfold(2, side, stride).transpose(3, 4)  # [B, H', W', k, C]
-        of_rows[:, row] = turned @ patches.reshape(-1, side * channels)
+        patches.copy_(lines.unfold(2, side, stride).transpose(3, 4))  # [B, H', W', k, C]
+        of_rows[:, row] = turned @ patches.view(-1, side * channels)
     return of_rows.unflatten(2, (side, channels)).permute(0, 3, 1, 2)
 
 
 def _gradient_of_images(g: Tensor, rows: Tensor, image: torch.Size, side: int, stride: int) -> Tensor:
-    """dx [B, C, H, W], channels-last, of g [B, H', W', C'] and W [C', k*k*C]."""
-    batch, tall, wide, _ = g.shape
+    """dx [B, C, H, W], channels-last, of g [B, H', W', C'] and W [C', k*k*C]: a line of all images at a time.
+
+    Line y lies under row y - stride * h' of the kernels at each h' where there is one, stride rows apart. With these
+    rows below each other, last row first, the product sums over h' as it does over C'.
+    """
+    batch, tall, wide, outputs = g.shape
     channels, height, width = image
-    by_row = rows.unflatten(1, (side, side * channels)).transpose(0, 1).contiguous()  # [k, C', k*C]
-    across = _fold(wide, side, stride, width, g.dtype).expand(batch * tall, -1, -1)  # [B*H', W, W'*k]
-    lines = g.new_empty(batch, side, tall, width * channels)
-    for row in range(side):
-        columns = (g.flatten(0, 2) @ by_row[row]).view(batch * tall, wide * side, channels)
-        lines[:, row] = torch.bmm(across, columns).view(batch, tall, width * channels)
-    down = _fold(tall, side, stride, height, g.dtype).view(height, tall, side).transpose(1, 2).flatten(1)  # [H, k*H']
-    folded = torch.bmm(down.expand(batch, -1, -1), lines.flatten(1, 2))  # [B, H, W*C]
-    return folded.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    by_row = rows.unflatten(1, (side, side * channels)).transpose(0, 1)  # [k, C', k*C]
+    upward = [by_row[first::stride].flip(0).flatten(0, 1).contiguous() for first in range(stride)]  # [k/stride*C', k*C]
+    columns = g.transpose(1, 2).contiguous()  # [B, W', H', C']
+    across = _fold(wide, side, stride, width, g.dtype).expand(batch, -1, -1)  # [B, W, W'*k]
+    dx = g.new_empty(batch, height, width, channels)
+    reached = min(height, stride * (tall - 1) + side)
+    dx[:, reached:] = 0
+    for y in range(reached):
+        top, first = divmod(y, stride)  # h' at which the line lies under row `first`, the least
+        count = len(range(first, side, stride))
+        low, high = max(0, top - count + 1), min(tall, top + 1)  # the h' that there are
+        some = upward[first][(low - top + count - 1) * outputs : (high - top + count - 1) * outputs]
+        line = columns[:, :, low:high].flatten(2).flatten(0, 1) @ some  # [B*W', k*C]
+        torch.bmm(across, line.view(batch, wide * side, channels), out=dx[:, y])
+    return dx.permute(0, 3, 1, 2)
 
 
 @functools.cache

@@ -1,10 +1,10 @@
-"""Fused routing on a GPU: the passes of routing by agreement without votes in memory.
+"""Fused routing: the passes of routing by agreement without votes in memory.
 
 With zero initial logits the logits of every pass are inner products of the votes with one vector an output: b_ij =
 <u_hat_ij, V_j>, where V_j is the sum of the v_j so far (dynamic), the last one (replace) or o_j/|o_j| (kmeans). So a
 pass is one call of `routed_sum`, which makes every vote from u and W where it is used and keeps none, forward or
-backward (`kernels`, in Triton); all else are [B, J, D] tensors and ordinary autograd. The plain way (`passes.agree`) is
-the reference: equal up to rounding.
+backward (`kernels`, in Triton; on a CPU `cpu_kernels`, in C); all else are [B, J, D] tensors and ordinary autograd. The
+plain way (`passes.agree`) is the reference: equal up to rounding.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from capsbench.errors import RoutingError
+from capsbench.routing import cpu_fused
 from capsbench.routing.passes import coupling_of_zero_logits
 from capsbench.routing.squash import length, squash
 from capsbench.routing.types import Routed
@@ -71,7 +72,12 @@ def can_fuse(algorithm: Callable[..., Any], options: Mapping[str, Any]) -> bool:
 
 
 def runs(u: Tensor, weight: Tensor) -> bool:
-    """Whether the kernels take u [B, I, d] and W [I, J, d, D] where these lie. False where there is no Triton."""
+    """Whether the kernels take u [B, I, d] and W [I, J, d, D] where these lie.
+
+    False where there is no Triton or, on a CPU, no compiler.
+    """
+    if u.device.type == "cpu" and cpu_fused.fits(u, weight):
+        return True
     try:
         from capsbench.routing import launch
     except ImportError:
@@ -108,6 +114,8 @@ def route_fused(
 
 def fused_squash(s: Tensor, kind: str = "hinton") -> Tensor:
     """`squash` of vectors [..., D] by one kernel each way where there is one; else the plain way."""
+    if s.device.type == "cpu" and cpu_fused.squashes(s, kind):
+        return cpu_fused.squash(s, kind)
     kernels = _vector_kernels(s)
     if kernels is None or kind not in kernels.KINDS:
         return squash(s, kind=kind)
@@ -135,6 +143,8 @@ def routed_sum(
     """
     u, weight = u.contiguous(), weight.contiguous()
     if V is not None:
+        if u.device.type == "cpu" and cpu_fused.fits(u, weight):
+            return cpu_fused.routed_sum(u, weight, V.contiguous(), leaky, keep)
         s, c, u, weight = _RoutedSum.apply(u, weight, V.contiguous(), leaky, keep)
         return s, c, u, weight
     batch, (inputs, outputs, _, _) = len(u), weight.shape

@@ -1,4 +1,4 @@
-"""Whether a run routes without votes in memory: decided once a run, on a GPU, after the kernels were tried there.
+"""Whether a run routes without votes in memory: decided once a run, after the kernels were tried on its device.
 
 Evaluation never does: it takes the plain way on every device, so that what it says depends on the weights alone and not
 on what a machine's Triton can do, and it has no gradient for which votes would be kept. What is measured along
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
+from capsbench.routing import cpu_fused
 from capsbench.routing.fused import fused_squash, runs
 from capsbench.routing.squash import squash
 
@@ -33,6 +34,18 @@ def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], 
     """
     layers = [layer for layer in capsule_layers(model) if layer.fusible()]
     if device.type != "cuda" or not layers:
+        return {}
+    reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
+    if reason is not None:
+        say(f"Routing keeps its votes in memory, since fused routing {reason}.")
+    set_routing(model, reason is None)
+    return {"routing": "plain" if reason is not None else "fused"}
+
+
+def choose_routing_on_cpu(model: nn.Module, precision: str, say: Callable[[str], None]) -> dict[str, str]:
+    """`choose_routing` on a CPU, for a run in this precision: in float32, whose bits are published, it is plain."""
+    layers = [layer for layer in capsule_layers(model) if layer.fusible()]
+    if precision != "bf16" or not layers:
         return {}
     reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
     if reason is not None:
@@ -67,6 +80,8 @@ def why_not_fused(layer: CapsuleLayer) -> str | None:
     """
     inputs, _, d, _ = layer.weight.shape
     if not runs(layer.weight.new_empty(1, inputs, d), layer.weight):
+        if layer.weight.device.type == "cpu":
+            return cpu_fused.why_not() or "takes no capsules as large as these"
         try:
             importlib.import_module("triton")
         except ImportError:
