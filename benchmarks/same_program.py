@@ -187,6 +187,7 @@ class OnDevice(ast.NodeTransformer):
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list):
+                statements = statements or ([ast.Pass()] if field == "body" else [])
                 ends = [n for n, s in enumerate(statements) if isinstance(s, ast.Return | ast.Raise)]
                 setattr(node, field, statements[: ends[0] + 1] if ends else statements)
         return node
@@ -211,7 +212,7 @@ class OnDevice(ast.NodeTransformer):
         for statement in branch:
             one = self.visit(statement)
             found += one if isinstance(one, list) else [one]
-        return found or ast.Pass()
+        return found
 
 
 def answered(test: ast.expr) -> bool | None:
