@@ -37,8 +37,7 @@ class Convolution(nn.Conv2d):
     * Many channels as above in float32: by way of the frequencies (`real_products`). cuDNN's deterministic kernels,
       without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps.
 
-    Any other case is nn.Conv2d. Devices other than these two are taken for a CPU, which many channels in float32 do not
-    stand. Raises ValueError for dilation or groups, which no model here has.
+    Any other case, and any other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model has.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -50,6 +49,8 @@ class Convolution(nn.Conv2d):
         """[B, C, H, W] to [B, C', H', W']."""
         if x.device.type == "cuda":
             return self._on_a_gpu(x)
+        if x.device.type != "cpu":
+            return super().forward(x)
         if self.in_channels == 1 and torch.is_autocast_enabled("cpu") and not x.requires_grad:
             return of_patches_with_bias(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
         if self.in_channels == 1:

@@ -84,12 +84,11 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
 def test_where_triton_is_missing_a_run_says_so_and_takes_the_plain_way(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "capsbench.routing.launch", None)  # its import fails
     monkeypatch.setitem(sys.modules, "triton", None)
-    layer, said = layer_of("dynamic", 8), []
+    layer, said = layer_of("dynamic", 8).to("meta"), []  # in the place of a GPU
     layer.fused = True
     assert fusing.choose_routing(layer, torch.device("cuda"), said.append) == {"routing": "plain"}
     assert said == ["Routing keeps its votes in memory, since fused routing needs Triton, which cannot be imported."]
-    layer.fused = True
-    assert layer(torch.ones(2, 8, 8)).poses.isfinite().all()
+    assert not layer.fused
 
 
 def layer_of(routing: str, inputs: int) -> CapsuleLayer:
