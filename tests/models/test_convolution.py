@@ -100,7 +100,7 @@ def test_by_products_in_bf16_errs_hardly_more_than_the_library_at_the_papers_siz
         found, direct = answers(ours, x), answers(theirs, x)
     for mine, other, true in zip(found, direct, exact, strict=True):
         assert mine.dtype == other.dtype
-        assert error(mine, true) < 2 * error(other, true)  # a pixel's gradient is rounded three times, not once
+        assert error(mine, true) < 1.5 * error(other, true)  # a pixel's gradient is rounded twice, not once
 
 
 @pytest.mark.parametrize("case", FREQUENCIES)

@@ -174,6 +174,25 @@ def test_bf16_trains_by_name(tiny) -> None:
     assert "(bf16, cpu)" in said
 
 
+def test_bf16_routes_without_votes_where_a_compiler_is_and_says_where_not(tiny) -> None:
+    plan = tiny.plan(steps=12)
+    plan.write_text(plan.read_text().replace("float32", "bf16"))
+    for place, killed in (("straight", False), ("stopped", True)):
+        if killed:
+            tiny.signalled(place, 9, "SIGKILL", "train", plan, "--seed", 0)
+        code, said = tiny.run(place, "train", plan, "--seed", 0)
+        assert code == 0, said
+        resolved = json.loads((tiny.run_folder(place) / "manifest.json").read_text())["resolved"]
+        assert resolved["routing"] == "fused"
+    assert "going on after step" in said
+    assert bits(tiny.run_folder("stopped")) == bits(tiny.run_folder("straight"))
+    code, said = tiny.run("plain", "train", plan, "--seed", 0, CC="/bin/false")
+    assert code == 0, said
+    assert "Routing keeps its votes in memory, since fused routing does not compile here (/bin/false: )." in said
+    manifest = json.loads((tiny.run_folder("plain") / "manifest.json").read_text())
+    assert manifest["resolved"]["routing"] == "plain"
+
+
 def test_tensorboard_on_request(tiny) -> None:
     tiny.run("results", "train", tiny.plan(steps=4), "--seed", 0, "--tensorboard")
     assert list((tiny.run_folder("results") / "tensorboard").glob("events.*"))

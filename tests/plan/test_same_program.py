@@ -1,0 +1,155 @@
+"""benchmarks/same_program.py: what a GPU does not reach may change, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capsbench.plan import House
+from capsbench.plan.done import evaluation_roots, training_roots
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TREE = {
+    "__init__": "",
+    "train": "from capsbench.model import Layer, conv\n\ndef step(x):\n    return Layer()(conv(x))\n",
+    "model": """
+from capsbench.by_hand import product, rare, why_not
+from capsbench.shared import scaled
+
+REGISTRY = []
+
+def register(f):
+    REGISTRY.append(f)
+    return f
+
+def conv(x):
+    if x.device.type == "cuda":
+        return scaled(x)
+    return product(x)
+
+@register
+def registered(x):
+    return x + 1
+
+class Layer:
+    def __call__(self, x):
+        if x.device.type == "cpu" and why_not(x) is None:
+            return self.on_cpu(x)
+        if x.small and x.device.type == "cpu":
+            return rare(x)
+        return getattr(self, "by_name")(x)
+
+    def on_cpu(self, x):
+        return product(x) - 1
+
+    def by_name(self, x):
+        return x - 2 if x.device.type != "cpu" else x - 3
+
+    def forward(self, x):
+        return x - 4
+""",
+    "by_hand": """
+def product(x):
+    return x @ x
+
+def why_not(x):
+    return None
+
+def rare(x):
+    return x @ 5
+""",
+    "shared": """
+def scaled(x):
+    return x * 6
+
+def for_the_terminal(x):
+    return x * 7
+
+def alone(x):
+    return 8
+""",
+    "cli": "from capsbench.shared import for_the_terminal\nprint(for_the_terminal(1))\n",
+}
+
+
+@pytest.fixture(scope="module")
+def tool():
+    folder = str(REPOSITORY / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.spec_from_file_location("same_program", REPOSITORY / "benchmarks" / "same_program.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(folder)
+
+
+def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
+    for name, text in TREE.items():
+        path = folder / "capsbench" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        assert name != module or old in text
+        path.write_text(text.replace(old, new) if name == module else text)
+    return tool.Program(folder, ["capsbench.train"])
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "same"),
+    [
+        ("by_hand", "x @ x", "x @ x.T", True),  # behind a return that is certain on a GPU
+        ("by_hand", "return None", "return 'no'", True),  # asked of a CPU's tensors alone
+        ("model", "product(x) - 1", "product(x) + 1", True),  # a method that nothing else names
+        ("model", "x - 3", "x - 33", True),  # the other side of an expression
+        ("model", '"cpu" and why_not(x) is None', '"cpu"', True),
+        ("shared", "return 8", "return 88", True),  # a function that nothing names
+        ("model", "return product(x)\n", "y = product(x)\n    return y\n", True),
+        ("model", "from capsbench.by_hand", "# why\nfrom capsbench.by_hand", True),
+        ("shared", "x * 6", "x * 66", False),
+        ("shared", "x * 7", "x * 77", False),  # named outside of what trains
+        ("by_hand", "x @ 5", "x @ 55", False),  # its question is not the first of the condition
+        ("model", "x - 2", "x - 22", False),
+        ("model", "x - 4", "x - 44", False),  # called by torch
+        ("model", "x + 1", "x + 11", False),  # a decorator may keep it
+        ("model", "REGISTRY = []", "REGISTRY = [1]", False),
+        ("model", '"by_name")(x)', '"by_name")(x)\n\n    def by_name_too(self, x):\n        return x', True),
+        ("model", '"cuda"', '"cpu"', False),
+    ],
+)
+def test_what_counts(tool, tmp_path: Path, module: str, old: str, new: str, same: bool) -> None:
+    before, after = program(tool, tmp_path / "before"), program(tool, tmp_path / "after", module, old, new)
+    found = list(tool.differences(before.modules, after.modules))
+    assert (not found) is same
+    if not same:
+        assert any(f"capsbench.{module}" in text for text in found)
+
+
+def test_the_questions_whose_answer_was_taken_are_told(tool, tmp_path: Path) -> None:
+    assert program(tool, tmp_path).guards == {
+        "capsbench.model: x.device.type == 'cuda'",
+        "capsbench.model: x.device.type == 'cpu' and why_not(x) is None",
+        "capsbench.model: x.device.type != 'cpu'",
+    }
+
+
+def test_of_the_suite_it_keeps_what_a_gpu_runs(tool) -> None:
+    cell = House.load(REPOSITORY / "config" / "paper.yaml").cell("mnist", "capsnet-r3-recon")
+    training, evaluation = (
+        tool.Program(REPOSITORY, roots(cell)).modules for roots in (training_roots, evaluation_roots)
+    )
+    for name in ("models.capsnet", "models.real_products", "routing.dynamic", "routing.kernels", "training.capture"):
+        assert f"capsbench.{name}" in training
+    assert "capsbench.evaluation.mnist" in evaluation
+    for name in (*training, *evaluation):
+        assert not name.startswith("capsbench.routing.cpu_")
+
+
+def test_a_commit_that_is_not_there_is_a_sentence() -> None:
+    command = [sys.executable, "benchmarks/same_program.py", "no-such-commit", "--after", "HEAD~0"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "no-such-commit is no commit of this repository.\n"
