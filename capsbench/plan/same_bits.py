@@ -4,7 +4,8 @@ The digest of a run's source changes with any of its code, also with what makes 
 faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
 was equal is written down in config/same-bits.json. It is shown row by row, in float32, on a CPU or on a CUDA GPU, for
 runs on the same kind of device, and nothing else is believed: of another model, batch or size of image, for which code
-may go another way, and in bf16 the digest alone decides.
+may go another way, and in bf16 the digest alone decides. Of a change that no GPU reaches, `benchmarks/same_program.py`
+shows for runs on one that their program is the same, statement by statement.
 """
 
 from __future__ import annotations
