@@ -11,7 +11,7 @@ import torch
 
 from capsbench.bench.measure import Contender, Say, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
-from capsbench.bench.run import PLAIN, random_batch
+from capsbench.bench.run import PLAIN, fuses, random_batch
 from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
@@ -21,7 +21,6 @@ from capsbench.plan import Cell, House
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.device import give_memory_back
-from capsbench.training.fusing import choose_routing
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
@@ -145,11 +144,11 @@ def _row(contender: Contender, size: int, rounds: int, device: torch.device) -> 
 def _step(
     house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device, say: Say
 ) -> tuple[Step, str]:
-    """The eager step that a run has, and what it is called: on a GPU its routing is fused where it can be."""
+    """The eager step that a run has, and what it is called: its routing is fused where a run's is."""
     torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
     model = channels_last(model.to(device))
     only: Any = _Again(given)  # it has what a step asks of its data
-    fused = choose_routing(model, device, say).get("routing") == "fused"
+    fused = fuses(model, precision, device, say)
     name = f"{cell.variant}, fused" if fused else cell.variant
     return Step(model, cell.spec, only, seed, precision, 1e-3), name

@@ -142,7 +142,7 @@ class _Training:
 
 
 def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say: Say) -> list[Contender]:
-    """Training and inference of one cell, in both precisions; on a GPU with fused routing, and captured, too.
+    """Training and inference of one cell, in both precisions; with fused routing where runs take it, and captured, too.
 
     A way that torch cannot go there is said and left out.
     """
@@ -153,7 +153,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
         name = f"{cell.variant}{', fused' if fused else ''}"
         torch.manual_seed(0)
         model = channels_last(build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device))
-        if fused and not _fuses(model, precision, device, say):
+        if fused and not fuses(model, precision, device, say):
             continue
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         with _or_left_out(f"{name}, {precision}", say):
@@ -161,7 +161,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     return found
 
 
-def _fuses(model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> bool:
+def fuses(model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> bool:
     """Set a model to fused routing where a run in this precision would take it; whether that is so."""
     on_cpu = device.type == "cpu"
     chosen = choose_routing_on_cpu(model, precision, say) if on_cpu else choose_routing(model, device, say)

@@ -26,6 +26,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
 from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
+from capsbench.routing import cpu_fused
 from capsbench.training.capture import CapturedStep, proven
 from capsbench.training.step import Step
 
@@ -115,6 +116,10 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
     names = {(r["name"], r["phase"], r["precision"]) for r in result["rows"]}
     ours = {("capsnet-r1", phase, kind) for phase in ("training", "inference") for kind in ("float32", "bf16")}
     assert ours < names
+    fused = {("capsnet-r1, fused", phase, "bf16") for phase in ("training", "inference")}  # as runs on a CPU take it
+    assert names & {(name, phase, kind) for name, *_ in fused for _, phase, kind in ours} == (
+        fused if cpu_fused.why_not() is None else set()
+    )
     assert {r["batch"] for r in result["rows"]} == {4}
     assert all(r["times_plain"] > 0 for r in result["rows"])
     other = "--task multimnist --variant multimnist-cnn --rounds 2 --device cpu --threads 1"
@@ -225,6 +230,9 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     assert sizes == {"batch": [2, 4, 8], "inputs": [4 * 9, 4 * 36], "seeds": [1, 3]}
     images = [round(row["images_per_second"] * row["seconds"]) for row in result["growth"]["seeds"]]
     assert images == [2, 2, 6, 6]  # a step is one of each seed
+    grown = {(row["name"].endswith("fused"), row["precision"]) for rows in result["growth"].values() for row in rows}
+    assert {(False, "float32"), (cpu_fused.why_not() is None, "bf16")} <= grown
+    assert (True, "float32") not in grown
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
     figures = [drawn / name for name in ("roofline.png", "growth.png")]
     assert all(figure.stat().st_size > 10_000 for figure in figures)
