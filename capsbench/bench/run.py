@@ -24,7 +24,7 @@ from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
-from capsbench.training.fusing import choose_routing, choose_routing_on_cpu, plain_routing
+from capsbench.training.fusing import choose_routing, plain_routing
 from capsbench.training.memory import is_out_of_memory
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
@@ -163,9 +163,8 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
 
 def fuses(model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> bool:
     """Set a model to fused routing where a run in this precision would take it; whether that is so."""
-    on_cpu = device.type == "cpu"
-    chosen = choose_routing_on_cpu(model, precision, say) if on_cpu else choose_routing(model, device, say)
-    return chosen.get("routing") == "fused"
+    asked = device.type == "cuda" or precision == "bf16"
+    return asked and choose_routing(model, device, say).get("routing") == "fused"
 
 
 @contextlib.contextmanager

@@ -29,23 +29,13 @@ TRIED = ((5, 37), (66, 262))
 def choose_routing(model: nn.Module, device: torch.device, say: Callable[[str], None]) -> dict[str, str]:
     """Set a model's capsule layers to fused routing where it runs; what stands in a run's `resolved`.
 
-    `{"routing": "fused"}` or `{"routing": "plain"}` on a GPU for a model that has layers to fuse; nothing elsewhere.
-    Where the kernels do not compile, or differ from the plain way in float64, `say` gets one sentence, and it is plain.
+    `{"routing": "fused"}` or `{"routing": "plain"}` for a model that has layers to fuse, else nothing. Where the
+    kernels do not compile, or differ from the plain way in float64, `say` gets one sentence, and it is plain.
+
+    Ask on a GPU, and on a CPU for a run in bf16 alone: what float32 comes to there is published, and keeps its bits.
     """
     layers = [layer for layer in capsule_layers(model) if layer.fusible()]
-    if device.type != "cuda" or not layers:
-        return {}
-    reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
-    if reason is not None:
-        say(f"Routing keeps its votes in memory, since fused routing {reason}.")
-    set_routing(model, reason is None)
-    return {"routing": "plain" if reason is not None else "fused"}
-
-
-def choose_routing_on_cpu(model: nn.Module, precision: str, say: Callable[[str], None]) -> dict[str, str]:
-    """`choose_routing` on a CPU, for a run in this precision: in float32, whose bits are published, it is plain."""
-    layers = [layer for layer in capsule_layers(model) if layer.fusible()]
-    if precision != "bf16" or not layers:
+    if device.type not in ("cpu", "cuda") or not layers:
         return {}
     reason = next((reason for layer in layers if (reason := why_not_fused(layer)) is not None), None)
     if reason is not None:
@@ -81,7 +71,7 @@ def why_not_fused(layer: CapsuleLayer) -> str | None:
     inputs, _, d, _ = layer.weight.shape
     if not runs(layer.weight.new_empty(1, inputs, d), layer.weight):
         if layer.weight.device.type == "cpu":
-            return cpu_fused.why_not() or "takes no capsules as large as these"
+            return cpu_fused.why_not() or "takes no capsules like these"
         try:
             importlib.import_module("triton")
         except ImportError:

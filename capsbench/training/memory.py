@@ -118,7 +118,8 @@ def _step_fits(setting: Setting, seed: int, batch: int) -> bool:
     try:
         stream = make_stream(cell, training_digits(cell, setting.digits.train, seed), seed)
         model = new_model(setting, seed)
-        choose_routing(model, setting.device, lambda _: None)
+        if setting.device.type == "cuda":
+            choose_routing(model, setting.device, lambda _: None)
         step = Step(model, cell.spec, stream, seed, "float32", cell.training.rate)
         step(0, cell.training.rate)
         if setting.device.type == "cuda":

@@ -32,7 +32,7 @@ from capsbench.training.capture import captured
 from capsbench.training.checkpoint import write_tensors
 from capsbench.training.device import give_memory_back
 from capsbench.training.digits import training_digits
-from capsbench.training.fusing import choose_routing, choose_routing_on_cpu, plain_routing, set_routing
+from capsbench.training.fusing import choose_routing, plain_routing, set_routing
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
 from capsbench.training.memory import says_what_fits
 from capsbench.training.step import FASTER, Step, torch_seed
@@ -108,9 +108,8 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
     times = {}
     for precision in ("float32", "bf16"):
         model = new_model(setting, seed)
-        choose_routing(model, setting.device, lambda _: None)  # timed as it will train: fused, captured
-        if setting.device.type == "cpu":
-            choose_routing_on_cpu(model, precision, lambda _: None)
+        if setting.device.type == "cuda" or precision == "bf16":
+            choose_routing(model, setting.device, lambda _: None)  # timed as it will train: fused, captured
         step = Step(model, setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3)
         times[precision] = round(step.seconds(captured(step, 0, lambda _: None)), 6)
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
@@ -209,9 +208,10 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
         precision, timings = choose_precision(setting, seed)
         resolved = {"precision": precision, "precision_timings": timings}
     resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
-    resolved |= choose_routing(model, setting.device, setting.say)
-    if setting.device.type == "cpu":
-        resolved |= choose_routing_on_cpu(model, resolved["precision"], setting.say)
+    if setting.device.type == "cpu":  # where routing may be fused depends on the precision that the run goes on in
+        resolved = _kept_on_resume(folder, digests["run"], resolved)
+    if setting.device.type == "cuda" or resolved["precision"] == "bf16":
+        resolved |= choose_routing(model, setting.device, setting.say)
     resolved = _kept_on_resume(folder, digests["run"], resolved)
     set_routing(model, resolved.get("routing") == "fused")
     torch.set_num_threads(resolved["threads"])

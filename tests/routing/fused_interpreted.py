@@ -210,7 +210,7 @@ def test_what_cannot_be_fused_goes_the_plain_way(options) -> None:
 def test_a_run_takes_fused_routing_on_a_gpu_and_none_elsewhere(monkeypatch) -> None:
     monkeypatch.setattr(fusing, "TRIED", FEW)
     layer = layer_of()
-    assert fusing.choose_routing(layer, torch.device("cpu"), pytest.fail) == {}
+    assert fusing.choose_routing(layer, torch.device("mps"), pytest.fail) == {}
     assert not layer.fused
     assert fusing.choose_routing(layer, torch.device("cuda"), pytest.fail) == {"routing": "fused"}
     assert layer.fused

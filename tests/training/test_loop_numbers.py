@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ import torch
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
 from capsbench.errors import ResourceError
+from capsbench.models.capsule_layer import capsule_layers
 from capsbench.plan import House
+from capsbench.training import checkpoint, fusing
 from capsbench.training import loop as loop_module
 from capsbench.training.loop import Loop
 from capsbench.training.run import Run, Setting, choose_precision, prepare, train_run
@@ -98,6 +101,27 @@ def test_auto_takes_bf16_where_it_is_much_faster(
     monkeypatch.setattr(Step, "seconds", lambda self, _: {"float32": plain, "bf16": low}[self.precision])
     found = choose_precision(setting_of(tmp_path, digits, "auto"), 0)
     assert found == (taken, {"float32": plain, "bf16": low})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "routing"),
+    [
+        ({"precision": "float32"}, "bf16", None),
+        ({"precision": "bf16", "routing": "fused"}, "float32", "fused"),
+        ({"precision": "bf16", "routing": "plain"}, "bf16", "plain"),
+    ],
+)
+def test_a_run_that_auto_would_now_train_otherwise_goes_on_as_it_began(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch, before: dict, now: str, routing
+) -> None:
+    monkeypatch.setattr(fusing, "why_not_fused", lambda layer: None)
+    seconds = {"float32": 2.0, "bf16": 1.0} if now == "bf16" else {"float32": 1.0, "bf16": 1.0}
+    monkeypatch.setattr(Step, "seconds", lambda self, _: seconds[self.precision])
+    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta={**before, "threads": 1}))
+    run = prepare(setting_of(tmp_path, digits, "auto"), 0)
+    assert (run.resolved["precision"], run.resolved.get("routing")) == (before["precision"], routing)
+    assert run.loop.step.precision == before["precision"]
+    assert {layer.fused for layer in capsule_layers(run.loop.step.model)} == {routing == "fused"}
 
 
 def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
