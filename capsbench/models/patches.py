@@ -33,10 +33,10 @@ def of_patches(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int
 
 
 def of_patches_with_bias(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]) -> Tensor:
-    """`of_patches` of an x without gradient, for a GPU: the bias is one more weight, of an input that is always 1.
+    """`of_patches` of an x without gradient: the bias is one more weight, of an input that is always 1.
 
-    So its gradient comes out of the product that makes the weights', where a sum of its own would read every output's
-    once more. Zeros make the row a multiple of 16 bytes, as fast products want it.
+    For a GPU, and for a CPU in bf16. The bias' gradient comes out of the product that makes the weights', where a sum
+    of its own would read every output's once more. Zeros make the row a multiple of 16 bytes, as fast products want it.
     """
     tall, wide = weight.shape[2:]
     kind = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else weight.dtype

@@ -1,7 +1,7 @@
 """Fused routing on a CPU: `cpu_kernels`, compiled where there is a C compiler, as operations with a gradient.
 
-It serves runs in bf16 alone: what float32 runs come to on a CPU is published, and sums in another order would change
-its last bits. Compiling takes half a second, once a process and a size of layer.
+It is for runs in bf16 (`capsbench.training.fusing`): what float32 runs come to on a CPU is published, and sums in
+another order would change its last bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from capsbench.routing.cpu_kernels import ROUTED_SUMS, SQUASH
 KINDS = {"hinton": 1.0, "half": 0.5}  # of squash, as in `vector_kernels`
 LANES = 16  # of the kernels at most: images of a block
 SLICES = 4  # of the inputs, whose sums are added afterwards: with a block of images each a thread's work
-MOST = 4096  # numbers of a vote, J * D: a thread has four arrays of them for its images on its stack
-MOST_CHILD = 64  # d
+MOST = 1024  # J * D: of its images' numbers a thread has four arrays of that size on its stack, 256 kB
+MOST_CHILD = 32  # d: loops over it are unrolled
 
 
 def fits(u: Tensor, W: Tensor) -> bool:
@@ -58,7 +58,7 @@ def routed_sum(
     u: Tensor, weight: Tensor, V: Tensor, leaky: bool, keep: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """`fused.routed_sum` at some V, of contiguous tensors that `fits` takes. Raises CompilerError."""
-    s, c, u, weight = _RoutedSum.apply(u, weight, V, leaky, keep)
+    s, c, u, weight = _RoutedSum.apply(u, weight, V.float(), leaky, keep)
     return s, c, u, weight
 
 
@@ -96,8 +96,9 @@ class _RoutedSum(torch.autograd.Function):
         u, weight, V = ctx.saved_tensors
         (batch, inputs, _), outputs = u.shape, weight.shape[1]
         of_s = of_s.contiguous()
-        of_u = torch.zeros_like(u) if of_u is None else of_u  # else of the sums after this one: added to in place
-        of_weight = torch.zeros_like(weight) if of_weight is None else of_weight
+        # what is there is of the sums after this one, and added to in place; autograd may hand it expanded
+        of_u = torch.zeros_like(u) if of_u is None else of_u.contiguous()
+        of_weight = torch.zeros_like(weight) if of_weight is None else of_weight.contiguous()
         of_V = V.new_empty(SLICES, *V.shape)
         c, of_b = (u.new_empty(inputs * outputs * -(-batch // LANES) * LANES) for _ in range(2))
         *sizes, slices = map(ctypes.c_long, (batch, inputs, SLICES))

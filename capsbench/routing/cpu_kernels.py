@@ -16,7 +16,8 @@ enum { LANES = 16 };
 enum { LANES = 8 };
 #endif
 enum { J = OUTPUTS, d = CHILD, D = DIM };
-enum { ROW = D % LANES ? D : LANES };                   // dimensions of votes that are made at a time, in registers
+// dimensions of votes that are made at a time, in registers
+enum { ROW = D % LANES == 0 ? LANES : D % 8 == 0 ? 8 : D % 4 == 0 ? 4 : D % 2 == 0 ? 2 : 1 };
 
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
@@ -47,8 +48,8 @@ static inline vec vote(const vec *u, const float *W, const vec *V, vec *out) {
 
 // e^x for x <= 0, to a unit in the last place or two; NaN stays NaN. (The library's takes one number at a time.)
 static inline float exponential(float x) {
+    const float n = rintf((x > -87 ? x : -87) * 1.44269504f);  // of NaN too a number that an int holds
     x = x < -87 ? -87 : x;
-    const float n = rintf(x * 1.44269504f);
     const float r = x - n * 0.693359375f + n * 2.12194440e-4f;  // x - n ln 2, in two steps
     float p = 1.98756915e-4f;
     p = p * r + 1.39819995e-3f;

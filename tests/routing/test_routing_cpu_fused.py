@@ -37,6 +37,9 @@ def compiles() -> None:
         unavailable(f"routing on a CPU {reason}")
 
 
+CPU = torch.device("cpu")
+
+
 def drawn(size: tuple[int, ...], scale: float = 0.3) -> tuple[Tensor, Tensor, Tensor]:
     """u, W and a gradient of the poses."""
     batch, inputs, outputs, d, dim = size
@@ -140,32 +143,48 @@ def layer_of(routing: str = "dynamic", **options) -> CapsuleLayer:
     return layer
 
 
-def test_a_run_in_bf16_takes_it_and_one_in_float32_does_not() -> None:
-    said: list[str] = []
-    layer = layer_of()
-    assert fusing.choose_routing_on_cpu(layer, "float32", said.append) == {}
-    assert not layer.fused
-    assert fusing.choose_routing_on_cpu(layer, "bf16", said.append) == {"routing": "fused"}
+def test_a_layer_is_set_to_it_and_routes_alike() -> None:
+    layer, u = layer_of(), torch.rand(3, 12, 8)
+    plain = layer(u)
+    assert fusing.choose_routing(layer, CPU, pytest.fail) == {"routing": "fused"}
     assert layer.fused
-    u = torch.rand(3, 12, 8)
-    found = layer(u)
-    layer.fused = False
-    assert torch.allclose(found.poses, layer(u).poses, atol=1e-6)
-    assert fusing.choose_routing_on_cpu(layer_of(detach_inner=True), "bf16", said.append) == {}
-    assert said == []
+    assert torch.allclose(layer(u).poses, plain.poses, atol=1e-6)
+    assert fusing.choose_routing(layer_of(detach_inner=True), CPU, pytest.fail) == {}
+
+
+def test_where_no_kernel_is_a_layer_that_is_set_to_it_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, u = layer_of(), torch.rand(3, 12, 8)
+    plain = layer(u)
+    layer.fused = True
+    monkeypatch.setattr(cpu_fused, "why_not", lambda: "needs a C compiler")
+    monkeypatch.setitem(sys.modules, "capsbench.routing.launch", None)  # nor is there Triton: its import fails
+    assert torch.equal(layer(u).poses, plain.poses)
 
 
 def test_one_that_is_too_large_or_differs_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     layer = layer_of()
     monkeypatch.setattr(cpu_fused, "MOST", 100)
-    assert fusing.choose_routing_on_cpu(layer, "bf16", said.append) == {"routing": "plain"}
-    assert said.pop().endswith("since fused routing takes no capsules as large as these.")
+    assert fusing.choose_routing(layer, CPU, said.append) == {"routing": "plain"}
+    assert said.pop().endswith("since fused routing takes no capsules like these.")
     monkeypatch.undo()
     monkeypatch.setattr(cpu_fused, "SQUASH", cpu_fused.SQUASH.replace("f * s[e]", "f * s[e] * 1.01f"))
-    assert fusing.choose_routing_on_cpu(layer, "bf16", said.append) == {"routing": "plain"}
+    assert fusing.choose_routing(layer, CPU, said.append) == {"routing": "plain"}
     assert "differs here from the plain way by 0.0" in said.pop()
     assert not layer.fused
+
+
+def test_gradients_that_autograd_hands_expanded_and_a_V_in_bf16() -> None:
+    u, W, V = drawn((5, 9, 10, 8, 16))
+    given = [x.clone().requires_grad_() for x in (u, W, V)]
+    s, _, of_u, of_W = routed_sum(*given)
+    found = torch.autograd.grad(s.sum() + of_u.sum() + of_W.sum(), given)
+    s, *_ = routed_sum(*given)
+    expected = torch.autograd.grad(s.sum(), given)
+    for mine, other, more in zip(found, expected, (1, 1, 0), strict=True):
+        assert torch.allclose(mine, other + more, atol=1e-5)
+    low = V.bfloat16()
+    assert torch.equal(routed_sum(u, W, low)[0], routed_sum(u, W, low.float())[0])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +192,8 @@ def test_one_that_is_too_large_or_differs_is_plain(monkeypatch: pytest.MonkeyPat
     [
         ({"CC": "/bin/false"}, r"does not compile here (/bin/false: )"),
         ({"CC": "no-such-compiler"}, "does not compile here (no-such-compiler: [Errno 2]"),
-        ({"PATH": "/nowhere"}, "needs a C compiler (cc, gcc, clang or what CC names), and there is none"),
+        ({"PATH": "/nowhere"}, "needs a C compiler (gcc, cc, clang or what CC names), and there is none"),
+        ({"CC": "gcc -fno-such-flag"}, "does not compile here (gcc -fno-such-flag: gcc: error: unrecognized"),
         ({"TRITON_INTERPRET": "1"}, "is interpreted by Triton here"),
     ],
 )
@@ -189,3 +209,29 @@ def test_what_was_compiled_is_gone(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     seven = compiled.library("int seven(void) { return SEVEN; }", "-DSEVEN=7").seven
     assert seven() == 7
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nowhere_to_write_and_no_time_are_reasons_that_are_found_once(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "gcc")
+    monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    for _ in range(2):
+        with pytest.raises(compiled.CompilerError, match=r"does not compile here \(gcc: .*No such file"):
+            compiled.library("int eight;")
+    monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(compiled.CompilerError, match="No such file"):  # what was found stays
+        compiled.library("int eight;")
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nsleep 5\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CC", str(slow))
+    monkeypatch.setattr(compiled, "SECONDS", 0.2)
+    with pytest.raises(compiled.CompilerError, match=r"slow took over 0.2 s"):
+        compiled.library("int nine;")
+
+
+def test_the_next_compiler_is_tried(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiled, "COMPILERS", ("false", "no-such-compiler", "gcc"))
+    assert compiled.library("int ten(void) { return 10; }").ten() == 10
