@@ -50,19 +50,26 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
 def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training") -> set[str]:
     """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
-    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 has no others. Raises
-    PlanError: the file is damaged.
+    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 has no others. One that
+    a GPU trained may have been evaluated there or on a CPU, so its evaluation must have been shown on both; one that a
+    CPU trained is taken to be evaluated on one. Raises PlanError: the file is damaged.
     """
     resolved, run, config = (manifest.get(key) for key in ("resolved", "run", "config"))
-    found, waiting = {digest}, [digest]
     if not (isinstance(resolved, dict) and isinstance(run, dict) and isinstance(config, dict)):
-        return found
+        return {digest}
     if not all(isinstance(config.get(part) or {}, dict) for part in ("task", "training")):
-        return found
+        return {digest}
     device = str(resolved.get("device")).partition(":")[0]
     if resolved.get("precision") != "float32" or device not in ("cpu", "cuda"):
-        return found
-    pairs = _shown(same_bits_file()).get((of, device, what_trains(str(run.get("task")), config)), {})
+        return {digest}
+    devices = ("cpu", "cuda") if (of, device) == ("evaluation", "cuda") else (device,)
+    what, shown = what_trains(str(run.get("task")), config), _shown(same_bits_file())
+    return set.intersection(*(_reached(digest, shown.get((of, one, what), {})) for one in devices))
+
+
+def _reached(digest: str, pairs: Mapping[str, set[str]]) -> set[str]:
+    """A source and those that were found equal to it, from one to the next."""
+    found, waiting = {digest}, [digest]
     while waiting:
         new = pairs.get(waiting.pop(), set()) - found
         found |= new

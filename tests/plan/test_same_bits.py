@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from capsbench.pipeline import state
 from capsbench.plan import House
 from capsbench.plan import same_bits as shown
 from capsbench.plan.done import DECIDE, is_done, run_digests
-from capsbench.provenance import PACKAGE, digest_of
+from capsbench.provenance import digest_of
 from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -117,6 +116,22 @@ def test_what_was_shown_on_a_gpu_holds_for_runs_on_one_and_no_others(written) ->
     ):
         resolved = {"device": device, "precision": precision}
         assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == sources
+
+
+def test_an_evaluation_of_what_a_gpu_trained_must_be_shown_on_both(written) -> None:
+    def evaluated(device: str, *sources: str) -> dict[str, Any]:
+        one = change("t", "u", device=device)
+        one["runs"][0]["evaluation"] = sources
+        return one
+
+    on_a_gpu = {**ON_A_CPU, "resolved": {"device": "cuda:0", "precision": "float32"}}
+    written(
+        evaluated("cuda", "a", "c"), evaluated("cpu", "a", "b"), evaluated("cpu", "b", "c"), evaluated("cpu", "c", "d")
+    )
+    assert shown.same_sources("c", on_a_gpu, "evaluation") == {"a", "c"}
+    assert shown.same_sources("c", ON_A_CPU, "evaluation") == {"a", "b", "c", "d"}
+    written(evaluated("cuda", "a", "c"))
+    assert shown.same_sources("c", on_a_gpu, "evaluation") == {"c"}
 
 
 def test_without_the_file_the_digest_alone_decides(written) -> None:
@@ -275,27 +290,13 @@ def test_a_period_that_is_a_number_is_code_of_its_own() -> None:
     assert digests[0] != digests[1] == digests[2]
 
 
-def test_the_page_is_drawn_again_where_what_it_has_of_the_plans_changes() -> None:
-    """capsbench.plan is not in the source of a stage, so what the report has of it is named by hand."""
-    words = [path.read_text() for path in (PACKAGE / "report").rglob("*.py")]
-    had = {name for text in words for name in re.findall(r"from capsbench\.plan(?:\.(\w+))? import", text)}
-    assert had == set(state.PLAN_OF_REPORT)
-
-
-def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "same-bits.json"
-    monkeypatch.setattr(state, "same_bits_file", lambda: path)
-    before = state.report_source()
-    write_json(path, {"changes": []})
-    assert state.report_source() != before
-
-
 def test_the_stored_file_says_where_each_equality_was_shown() -> None:
     known = read_json(shown.same_bits_file())
     for entry in known["changes"]:
         assert entry["device"] in ("cpu", "cuda")
         if "guards" in entry:  # of benchmarks/same_program.py, which runs nothing
             assert (entry["device"], len(entry["after"])) == ("cuda", 40)
+            assert entry["runs"]
             assert all({"what_trains", "training", "evaluation"} <= run.keys() for run in entry["runs"])
             continue
         assert entry["precision"] == "float32"

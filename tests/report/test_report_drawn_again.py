@@ -1,0 +1,25 @@
+"""What the page has from outside of capsbench/report is in the digest by which it is drawn anew."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from capsbench.files import write_json
+from capsbench.pipeline import state
+from capsbench.provenance import PACKAGE
+
+
+def test_the_page_is_drawn_again_where_what_it_has_of_the_plans_changes() -> None:
+    """capsbench.plan is not in the source of a stage, so what the report has of it is named by hand."""
+    words = [path.read_text() for path in (PACKAGE / "report").rglob("*.py")]
+    had = {name for text in words for name in re.findall(r"from capsbench\.plan(?:\.(\w+))? import", text)}
+    assert had == set(state.PLAN_OF_REPORT)
+
+
+def test_the_page_is_drawn_again_where_more_sources_were_shown_to_be_one(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "same-bits.json"
+    monkeypatch.setattr(state, "same_bits_file", lambda: path)
+    before = state.report_source()
+    write_json(path, {"changes": []})
+    assert state.report_source() != before
