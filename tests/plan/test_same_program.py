@@ -17,7 +17,8 @@ TREE = {
     "__init__": "",
     "train": "from capsbench.model import Layer, conv\n\ndef step(x):\n    return Layer()(conv(x))\n",
     "model": """
-from capsbench.by_hand import product, rare, why_not
+from capsbench.by_hand import product, why_not
+from capsbench.rarely import rare
 from capsbench.shared import scaled
 
 REGISTRY = []
@@ -38,12 +39,12 @@ def registered(x):
 class Layer:
     def __call__(self, x):
         if x.device.type == "cpu" and why_not(x) is None:
-            return self.on_cpu(x)
+            return self._on_cpu(x)
         if x.small and x.device.type == "cpu":
             return rare(x)
         return getattr(self, "by_name")(x)
 
-    def on_cpu(self, x):
+    def _on_cpu(self, x):
         return product(x) - 1
 
     def by_name(self, x):
@@ -58,10 +59,8 @@ def product(x):
 
 def why_not(x):
     return None
-
-def rare(x):
-    return x @ 5
 """,
+    "rarely": "def rare(x):\n    return x @ 5\n",
     "shared": """
 def scaled(x):
     return x * 6
@@ -111,13 +110,20 @@ def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
         ("model", "from capsbench.by_hand", "# why\nfrom capsbench.by_hand", True),
         ("shared", "x * 6", "x * 66", False),
         ("shared", "x * 7", "x * 77", False),  # named outside of what trains
-        ("by_hand", "x @ 5", "x @ 55", False),  # its question is not the first of the condition
+        ("rarely", "x @ 5", "x @ 55", False),  # its question is not the first of the condition
         ("model", "x - 2", "x - 22", False),
         ("model", "x - 4", "x - 44", False),  # called by torch
         ("model", "x + 1", "x + 11", False),  # a decorator may keep it
         ("model", "REGISTRY = []", "REGISTRY = [1]", False),
-        ("model", '"by_name")(x)', '"by_name")(x)\n\n    def by_name_too(self, x):\n        return x', True),
+        ("model", '"by_name")(x)', '"by_name")(x)\n\n    def _by_name_too(self, x):\n        return x', True),
         ("model", '"cuda"', '"cpu"', False),
+        ("by_hand", "def product", "import os\n\nPI = 3\n\ndef product", True),  # importing it does nothing
+        ("by_hand", "def product", "print()\n\ndef product", False),  # or something
+        ("by_hand", "def product", "import triton\n\ndef product", False),
+        ("model", "    return product(x)\n", "    scaled = product\n    return scaled(x)\n", False),  # local then
+        ("model", "    return product(x)\n", "    yield product(x)\n", False),  # a generator then
+        ("model", "def _on_cpu", "def on_cpu", False),  # a public name may be called by anyone
+        ("model", "def _on_cpu", "def _load_from_state_dict", False),  # as may torch's own
     ],
 )
 def test_what_counts(tool, tmp_path: Path, module: str, old: str, new: str, same: bool) -> None:
