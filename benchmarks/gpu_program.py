@@ -17,14 +17,8 @@ from capsbench.provenance import NOT_SOURCE
 DEVICE = "cuda"
 PACKAGE = "capsbench"
 NO_RUN = ("capsbench.bench", "capsbench.report")  # what these name trains and evaluates nothing
-PLAIN = {
-    "staticmethod",
-    "classmethod",
-    "property",
-    "once_differentiable",
-    "no_grad",
-    "cache",
-}  # decorators that do no more
+# decorators that do no more
+PLAIN = {"staticmethod", "classmethod", "property", "once_differentiable", "no_grad", "cache"}
 INERT_CALLS = {"TypeVar"}  # in a module's constants
 HARMLESS = sys.stdlib_module_names | {PACKAGE, "torch", "numpy"}  # to import, where torch is imported anyway
 
