@@ -3,9 +3,9 @@
     python benchmarks/same_program.py BEFORE [--after COMMIT] [--task mnist] [--variant NAME] [--plan PLAN]
 
 Of the source of two commits it removes what only a CPU reaches: what stands behind a question like `x.device.type ==
-"cpu"`, and then, again and again, the imports, functions, classes and methods that nothing else names any more. If what
-is left is the same, statement by statement, then runs on a GPU go the same way, and config/same-bits.json says so, as
-after `same_bits.py`. Else the modules that differ are printed and the exit code is 1.
+"cpu"`, and then, again and again, the imports, functions, classes, methods and constant attributes that nothing else
+names any more. If what is left is the same, statement by statement, then runs on a GPU go the same way, and
+config/same-bits.json says so, as after `same_bits.py`. Else the modules that differ are printed and the exit code is 1.
 
 It believes that tensors which such a question is asked of lie on the run's GPU; all questions whose answer it took are
 printed and written down. What counts is what counts for a run's digest (`capsbench.provenance`), and names are compared

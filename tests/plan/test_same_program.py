@@ -37,6 +37,9 @@ def registered(x):
     return x + 1
 
 class Layer:
+    def __init__(self):
+        self.weight = 5
+
     def __call__(self, x):
         if x.device.type == "cpu" and why_not(x) is None:
             return self._on_cpu(x)
@@ -122,6 +125,10 @@ def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
         ("by_hand", "def product", "import triton\n\ndef product", False),
         ("model", "    return product(x)\n", "    scaled = product\n    return scaled(x)\n", False),  # local then
         ("model", "    return product(x)\n", "    yield product(x)\n", False),  # a generator then
+        ("model", "self.weight = 5", "self.weight = 5\n        self.tiled = False", True),  # nothing reads it
+        ("model", "self.weight = 5", "self.weight = 5\n        self.small = False", False),
+        ("model", "self.weight = 5", "self.weight = 5\n        self.training = False", False),  # torch may
+        ("model", "self.weight = 5", "self.weight = 5\n        self.tiled = rare(1)", False),
         ("model", "def _on_cpu", "def on_cpu", False),  # a public name may be called by anyone
         ("model", "def _on_cpu", "def _load_from_state_dict", False),  # as may torch's own
     ],
