@@ -11,7 +11,7 @@ import torch
 
 from capsbench.bench.measure import Contender, Say, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
-from capsbench.bench.run import PLAIN, fuses, random_batch
+from capsbench.bench.run import PLAIN, as_it_trains, random_batch
 from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.memory import peak_bytes
@@ -144,11 +144,10 @@ def _row(contender: Contender, size: int, rounds: int, device: torch.device) -> 
 def _step(
     house: House, cell: Cell, precision: str, given: Batch, seed: int, device: torch.device, say: Say
 ) -> tuple[Step, str]:
-    """The eager step that a run has, and what it is called: its routing is fused where a run's is."""
+    """The eager step that a run has, and what it is called: by kernels of ours where a run takes them."""
     torch.manual_seed(seed)
     model = build_model(cell.spec, given.images.shape[-1], house.path.parent)
     model = channels_last(model.to(device))
     only: Any = _Again(given)  # it has what a step asks of its data
-    fused = fuses(model, precision, device, say)
-    name = f"{cell.variant}, fused" if fused else cell.variant
+    name = as_it_trains(cell.variant, model, precision, device, say)
     return Step(model, cell.spec, only, seed, precision, 1e-3), name

@@ -19,6 +19,7 @@ from capsbench.data.batch import Batch, DigitSet
 from capsbench.errors import CapsbenchError, refuse_lost_gpu
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model, count_parameters
+from capsbench.models.convolution import Convolution
 from capsbench.models.flops import flops
 from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
@@ -28,6 +29,7 @@ from capsbench.training.fusing import choose_routing, plain_routing
 from capsbench.training.memory import is_out_of_memory
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
+from capsbench.training.tiling import choose_convolutions, set_convolutions
 
 EPOCH = 60_000  # images, as the paper's training set has
 DIGITS = 60_000  # random ones: what is in an image takes no time
@@ -142,29 +144,31 @@ class _Training:
 
 
 def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say: Say) -> list[Contender]:
-    """Training and inference of one cell, in both precisions; with fused routing where runs take it, and captured, too.
+    """Training and inference of one cell, in both precisions; by our kernels where runs take them, and captured, too.
 
     A way that torch cannot go there is said and left out.
     """
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
     found = []
-    for precision, fused in itertools.product(("float32", "bf16"), (False, True)):
-        name = f"{cell.variant}{', fused' if fused else ''}"
+    for precision, ours in itertools.product(("float32", "bf16"), (False, True)):
         torch.manual_seed(0)
         model = channels_last(build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device))
-        if fused and not fuses(model, precision, device, say):
+        name = as_it_trains(cell.variant, model, precision, device, say) if ours else cell.variant
+        if ours and name == cell.variant:
             continue
         step = Step(model, cell.spec, make_stream(resized, digits, 0), 0, precision, 1e-3)
         with _or_left_out(f"{name}, {precision}", say):
-            found += _of_one_way(name, step, model, precision, batch, device, fused, say)
+            found += _of_one_way(name, step, model, precision, batch, device, ours, say)
     return found
 
 
-def fuses(model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> bool:
-    """Set a model to fused routing where a run in this precision would take it; whether that is so."""
-    asked = device.type == "cuda" or precision == "bf16"
-    return asked and choose_routing(model, device, say).get("routing") == "fused"
+def as_it_trains(name: str, model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> str:
+    """Set a model to fused routing and tiles where a run in this precision would take them; the name, and which."""
+    chosen = choose_routing(model, device, say) if device.type == "cuda" or precision == "bf16" else {}
+    if device.type == "cpu" and precision == "bf16":
+        chosen |= choose_convolutions(model, say)
+    return ", ".join([name, *(way for way in chosen.values() if way != "plain")])
 
 
 @contextlib.contextmanager
@@ -189,7 +193,7 @@ def _of_one_way(
     precision: str,
     batch: int,
     device: torch.device,
-    fused: bool,
+    ours: bool,
     say: Say,
 ) -> list[Contender]:
     """Training, inference and, where a step can be captured, training captured."""
@@ -199,7 +203,7 @@ def _of_one_way(
         Contender(name, "inference", precision, batch, _inference(model, images, precision)),
     ]
     for contender in found:
-        _count(contender, model, device, fused)
+        _count(contender, model, device, ours)
     fast = captured(step, 0, say)
     if isinstance(fast, CapturedStep):
         # the same arithmetic; what a graph moves and holds is counted by nobody on the host
@@ -220,18 +224,29 @@ def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> 
     return call
 
 
-def _count(contender: Contender, model: torch.nn.Module, device: torch.device, fused: bool = False) -> None:
+def _count(contender: Contender, model: torch.nn.Module, device: torch.device, ours: bool = False) -> None:
     """Fill in what one call computes, moves and holds; not what it moves where kernels of ours do, which torch does not
-    see: those of fused routing and, on a GPU in float32, of convolutions.
+    see: those of fused routing, of tiles and, on a GPU in float32, of convolutions.
     """
     contender.call()  # the optimiser's state is there from now on
-    with plain_routing(model):  # the same products, which torch counts only here
+    with plain_routing(model), _plain_convolutions(model):  # the same products, which torch counts only here
         contender.flops = flops(contender.call)
-    unseen = fused or (device.type == "cuda" and contender.precision == "float32" and contender.name != PLAIN)
+    unseen = ours or (device.type == "cuda" and contender.precision == "float32" and contender.name != PLAIN)
     contender.moved = None if unseen else moved_bytes(contender.call)
     model.zero_grad()  # whoever drops old gradients later than others would seem to need more
     held = sum(p.numel() * p.element_size() for p in model.parameters())
     contender.peak = held + peak_bytes(contender.call, device)
+
+
+@contextlib.contextmanager
+def _plain_convolutions(model: torch.nn.Module) -> Iterator[None]:
+    """A model without tiles for a while."""
+    tiled = any(isinstance(layer, Convolution) and layer.tiled for layer in model.modules())
+    set_convolutions(model, False)
+    try:
+        yield
+    finally:
+        set_convolutions(model, tiled)
 
 
 def _random_digits(device: torch.device) -> DigitSet:

@@ -186,7 +186,7 @@ def circumstances(stored: Manifest, again: Manifest) -> list[str]:
         words.append("training source: different, but shown to give the same bits (config/same-bits.json)")
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
-        (("device", "threads", "precision", "routing"), stored.resolved, again.resolved),
+        (("device", "threads", "precision", "routing", "convolutions"), stored.resolved, again.resolved),
         (("processor", "gpu", "driver", "cuda"), stored.machine, again.machine),
     )
     for names, first, second in parts:

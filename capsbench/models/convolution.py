@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from capsbench.models.patches import by_products, of_patches, of_patches_with_bias
 from capsbench.models.real_products import by_real_products
 from capsbench.models.spectral import by_frequencies
+from capsbench.models.tiles import by_tiles, suits
 
 # From so many channels, in and out, another way beats the library's on CPUs with AVX-512 (`benchmarks/`). On a GPU it
 # does from 256, and fewer were not tried.
@@ -28,8 +29,8 @@ class Convolution(nn.Conv2d):
       channels, reach a third to a sixth of its rate. In bf16 the bias is one more weight, which saves a sum.
     * Many channels (128, 64 where gradients are asked for), 5x5 and larger, a stride of at most 2, eight images or
       more, float32: by way of the frequencies (`spectral`), in less than half of the time and to the same exactness.
-    * Many channels, 5x5 and larger, bf16, a stride of 2 or more: products of patches, gradients too, which is faster
-      where the CPU has AMX. Without a stride the library's own is.
+    * bf16, 5x5 and larger, a stride of 2 or more: tile by tile on the matrix unit (AMX), gradients too, where a run has
+      chosen that (`tiled`); else, of many channels, as products of patches. Without a stride the library's is faster.
 
     On a CUDA GPU:
 
@@ -44,6 +45,7 @@ class Convolution(nn.Conv2d):
         super().__init__(*args, **keywords)
         if self.dilation != (1, 1) or self.groups != 1:
             raise ValueError("Convolution is for convolutions without dilation and groups")
+        self.tiled = False  # True: in bf16 on a CPU by `tiles`, where it suits them; equal up to rounding
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] to [B, C', H', W']."""
@@ -71,6 +73,8 @@ class Convolution(nn.Conv2d):
 
     def _in_bf16(self, x: Tensor) -> Tensor:
         (tall, wide), (down, across) = self.kernel_size, self.stride
+        if self.tiled and suits(self):
+            return by_tiles(self._padded(x), self.weight, self.bias, down)
         many = min(self.in_channels, self.out_channels) >= WIDE
         if many and tall == wide >= 5 and down == across > 1:
             return by_products(self._padded(x), self.weight, self.bias, down)

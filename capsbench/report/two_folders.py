@@ -206,7 +206,8 @@ def _surroundings(run: Run) -> dict[str, str]:
     manifest = run.manifest
     changed = {True: " (changed)", False: "", None: " (perhaps changed)"}[manifest.git.dirty]
     git = f"{manifest.git.commit[:10]}{changed}" if manifest.git.commit else "none"
-    resolved = {name: manifest.resolved.get(name) for name in ("device", "threads", "precision", "routing")}
+    chosen = ("device", "threads", "precision", "routing", "convolutions")
+    resolved = {name: manifest.resolved.get(name) for name in chosen}
     found = {**resolved, **manifest.machine, "commit": git, **manifest.versions}
     return {name: str(value) for name, value in found.items()}
 

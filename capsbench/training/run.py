@@ -36,6 +36,7 @@ from capsbench.training.fusing import choose_routing, plain_routing, set_routing
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
 from capsbench.training.memory import says_what_fits
 from capsbench.training.step import FASTER, Step, torch_seed
+from capsbench.training.tiling import choose_convolutions, set_convolutions
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
         model = new_model(setting, seed)
         if setting.device.type == "cuda" or precision == "bf16":
             choose_routing(model, setting.device, lambda _: None)  # timed as it will train: fused, captured
+        if setting.device.type == "cpu" and precision == "bf16":
+            choose_convolutions(model, lambda _: None)
         step = Step(model, setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3)
         times[precision] = round(step.seconds(captured(step, 0, lambda _: None)), 6)
     return ("bf16" if times["float32"] > FASTER * times["bf16"] else "float32"), times
@@ -212,8 +215,12 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
         resolved = _kept_on_resume(folder, digests["run"], resolved)
     if setting.device.type == "cuda" or resolved["precision"] == "bf16":
         resolved |= choose_routing(model, setting.device, setting.say)
+    if setting.device.type == "cpu" and resolved["precision"] == "bf16":
+        resolved |= choose_convolutions(model, setting.say)
     resolved = _kept_on_resume(folder, digests["run"], resolved)
     set_routing(model, resolved.get("routing") == "fused")
+    if setting.device.type == "cpu" and "convolutions" in resolved:
+        resolved |= set_convolutions(model, resolved["convolutions"] == "tiles")
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size
     if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take

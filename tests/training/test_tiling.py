@@ -1,0 +1,112 @@
+"""A run in bf16 on a CPU takes tiles where they run, says where they should but do not, and goes on as it began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from capsbench.data.digits import Digits, load_digits
+from capsbench.data.source import DataSource
+from capsbench.models import build_model, tiles
+from capsbench.models.convolution import Convolution
+from capsbench.plan import House, load_variants
+from capsbench.plan.variants import CapsNetSpec
+from capsbench.training import checkpoint
+from capsbench.training.run import Setting, prepare
+from capsbench.training.tiling import choose_convolutions, set_convolutions
+
+PLAN = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: 0.125
+training: {steps: 11, batch: 16, precision: bf16}
+tasks:
+  mnist: {variants: [capsnet-r3-recon]}
+"""
+DATASET = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "d"}
+SLOW = "does not compile here (cc: no)"
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    return load_digits(DataSource("uci-digits", None, DATASET["badge"], "scikit-learn"))
+
+
+@pytest.fixture
+def setting(tmp_path: Path, results: Path, digits: Digits) -> Setting:
+    (tmp_path / "small.yaml").write_text(PLAN)
+    house = House.load(tmp_path / "small.yaml", "uci-digits")
+    return Setting(house, house.cells[0], digits, DATASET, torch.device("cpu"), 1, lambda _: None)
+
+
+def tiled(model: torch.nn.Module) -> list[bool]:
+    return [layer.tiled for layer in model.modules() if isinstance(layer, Convolution)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "way", "said"),
+    [
+        (None, "tiles", []),
+        (tiles.NO_UNIT, "plain", []),
+        (SLOW, "plain", [f"Convolutions are products of patches, since tiling {SLOW}."]),
+    ],
+)
+def test_chosen_where_they_run_and_said_where_they_should(monkeypatch, reason, way: str, said: list[str]) -> None:
+    monkeypatch.setattr(tiles, "why_not", lambda: reason)
+    heard: list[str] = []
+    model = build_model(CapsNetSpec(model="capsnet", channels=32, primary_types=4))
+    assert choose_convolutions(model, heard.append) == {"convolutions": way}
+    assert tiled(model) == [False, way == "tiles"]  # conv1, PrimaryCaps
+    assert heard == said
+    assert set_convolutions(model, False) == {"convolutions": "plain"}
+    assert tiled(model) == [False, False]
+
+
+def test_nothing_is_chosen_for_a_model_without_strided_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "why_not", lambda: SLOW)
+    heard: list[str] = []
+    cnn = build_model(load_variants()["cnn"])
+    assert choose_convolutions(cnn, heard.append) == {}
+    assert set_convolutions(cnn, True) == {}
+    assert heard == []
+
+
+@pytest.mark.parametrize("began", ["tiles", "plain"])
+@pytest.mark.parametrize("here", ["tiles", "plain"])
+def test_a_run_goes_on_as_it_began_where_that_is_possible(setting, monkeypatch, began: str, here: str) -> None:
+    monkeypatch.setattr(tiles, "why_not", lambda: None if here == "tiles" else tiles.NO_UNIT)
+    meta = {"precision": "bf16", "convolutions": began, "threads": 1}
+    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta=meta))
+    run = prepare(setting, 0)
+    way = "tiles" if began == here == "tiles" else "plain"
+    assert run.resolved["convolutions"] == way
+    assert tiled(run.loop.step.model) == [False, way == "tiles"]
+
+
+def test_a_run_in_float32_says_nothing_of_them(setting: Setting) -> None:
+    text = PLAN.replace("bf16", "float32")
+    (setting.house.path).write_text(text)
+    house = House.load(setting.house.path, "uci-digits")
+    run = prepare(Setting(house, house.cells[0], setting.digits, DATASET, torch.device("cpu"), 1, lambda _: None), 0)
+    assert "convolutions" not in run.resolved
+    assert tiled(run.loop.step.model) == [False, False]
+
+
+def test_a_step_by_tiles_ends_near_the_step_without(setting: Setting) -> None:
+    if (reason := tiles.why_not()) is not None:
+        pytest.skip(f"tiling {reason}")
+    gradients = []
+    for way in (True, False):
+        step = prepare(setting, 0).loop.step
+        assert tiled(step.model) == [False, True]
+        set_convolutions(step.model, way)
+        step(0, 1e-3)
+        gradients.append([p.grad.clone() for p in step.model.parameters()])
+    for found, other in zip(*gradients, strict=True):
+        assert (found - other).norm() < 0.05 * other.norm()
+        assert found.shape == other.shape
+    assert not all(map(torch.equal, *gradients))
