@@ -24,6 +24,10 @@ from capsbench.routing.compiled import CompilerError, library, places
 BLOCK = 32  # of the kernels: channels come in these, images are filled up
 IMAGES = 128  # at a time: room for their tiles is made once
 NO_UNIT = "needs a CPU with AMX"
+ANSWERS = {  # of `allowed`
+    -1: "needs a compiler that knows AMX, such as gcc 11",
+    0: "is not allowed by this system",
+}
 TOLERANCE = 0.01  # of the trial, in norm: rounding to bf16 is 0.002
 
 
@@ -33,10 +37,11 @@ def why_not() -> str | None:
     if not has_unit():
         return NO_UNIT
     try:
-        if not library(KERNELS).allowed():
-            return NO_UNIT
+        answer = _kernels(KERNELS).allowed()
     except CompilerError as error:
         return str(error)
+    if answer in ANSWERS:
+        return ANSWERS[answer]
     worst = _largest_error()
     return None if worst <= TOLERANCE else f"differs here from the library's convolution by {worst:.1g}"
 
@@ -60,14 +65,27 @@ def by_tiles(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Ten
     """A convolution without padding, on a CPU, and its gradients.
 
     x [B, C, H, W], weight [C', C, k, k], bias [C'], of any float types, to [B, C', H', W'] bf16, channels-last. C and
-    C' are multiples of BLOCK. A gradient has the type of what it is of. Raises CompilerError where `why_not()` is one.
+    C' are multiples of BLOCK. A gradient has the type of what it is of. Ask `why_not()` before: where kernels do not
+    compile this raises CompilerError, and where the system refuses tiles it ends the process. Raises ValueError for
+    other sizes.
     """
+    outputs, channels, side, _ = weight.shape
+    if x.dim() != 4 or x.shape[1] != channels or min(x.shape[2:]) < side or channels % BLOCK or outputs % BLOCK:
+        raise ValueError(f"tiles do not convolve {tuple(x.shape)} with {tuple(weight.shape)}")
     convolved: Tensor = _ByTiles.apply(x, weight, bias, stride)
-    return convolved
+    return convolved.permute(0, 3, 1, 2)
+
+
+@functools.cache
+def _kernels(source: str) -> ctypes.CDLL:
+    """The library, once tiles have been asked for. Raises CompilerError."""
+    kernels = library(source)
+    kernels.allowed()
+    return kernels
 
 
 class _ByTiles(torch.autograd.Function):
-    """What is kept for the gradient are the arguments, x in bf16."""
+    """y [B, H', W', C']. What is kept for the gradient are the arguments, x in bf16."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
@@ -75,36 +93,39 @@ class _ByTiles(torch.autograd.Function):
         x, rows = _side_by_side(x.bfloat16()), _rows(weight)
         side = weight.shape[2]
         tall, wide = ((n - side) // stride + 1 for n in x.shape[2:])
-        start = rows.new_zeros(len(rows)) if bias is None else bias.float()
+        start = rows.new_zeros(len(rows)) if bias is None else bias.float().contiguous()
         y = x.new_empty(len(x), tall, wide, len(rows))
         some = _filled(x)
         room = x.new_empty(some * math.prod(x.shape[1:])), x.new_empty(rows.numel())
         sums = rows.new_empty(some * tall * wide * len(rows))
         for images, out in zip(x.split(IMAGES), y.split(IMAGES), strict=True):
             of = _sizes(images, out, side, stride)
-            library(KERNELS).forward(of, *places(images), _strides(images), *places(rows, start, *room, sums, out))
+            _kernels(KERNELS).forward(of, *places(images), _strides(images), *places(rows, start, *room, sums, out))
         ctx.save_for_backward(x, weight)
         ctx.stride = stride
-        return y.permute(0, 3, 1, 2)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         type_of_x, type_of_weight, type_of_bias = ctx.types
-        g = g.bfloat16().permute(0, 2, 3, 1).contiguous()  # [B, H', W', C']
+        g = g.bfloat16().contiguous()  # [B, H', W', C']
         of_x = _gradient_of_images(g, x, weight, ctx.stride).to(type_of_x) if ctx.needs_input_grad[0] else None
         of_bias = None if type_of_bias is None else g.sum((0, 1, 2), dtype=type_of_bias)
         return of_x, _gradient_of_weight(g, x, weight, ctx.stride).to(type_of_weight), of_bias, None
 
 
 def _gradient_of_images(g: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """dx, laid out as x [B, C, H, W], of g [B, H', W', C']."""
-    dx, rows, side = torch.empty_like(x), _rows(weight), weight.shape[2]
+    """dx, laid out as x [B, C, H, W] if possible, of g [B, H', W', C']."""
+    rows, side = _rows(weight), weight.shape[2]
+    dx = torch.empty_like(x)
+    if dx.stride(1) != 1:  # of an x that lies over itself
+        dx = torch.empty_like(x, memory_format=torch.channels_last)
     room = g.new_empty(_filled(g) * math.prod(g.shape[1:])), g.new_empty(rows.numel())
     for some, out in zip(g.split(IMAGES), dx.split(IMAGES), strict=True):
         of = _sizes(out, some, side, stride)
-        library(KERNELS).of_images(of, *places(some), _strides(out), *places(rows, *room, out))
+        _kernels(KERNELS).of_images(of, *places(some), _strides(out), *places(rows, *room, out))
     return dx
 
 
@@ -117,7 +138,7 @@ def _gradient_of_weight(g: Tensor, x: Tensor, weight: Tensor, stride: int) -> Te
     for n, (images, some) in enumerate(zip(x.split(IMAGES), g.split(IMAGES), strict=True)):
         of = _sizes(images, some, side, stride)
         added = ctypes.c_int(n > 0)
-        library(KERNELS).of_weight(of, *places(images), _strides(images), *places(some, *room), added, *places(dW))
+        _kernels(KERNELS).of_weight(of, *places(images), _strides(images), *places(some, *room), added, *places(dW))
     return dW.permute(0, 3, 1, 2)
 
 

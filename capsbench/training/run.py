@@ -36,7 +36,7 @@ from capsbench.training.fusing import choose_routing, plain_routing, set_routing
 from capsbench.training.loop import Diverged, Loop, Probe, Progress
 from capsbench.training.memory import says_what_fits
 from capsbench.training.step import FASTER, Step, torch_seed
-from capsbench.training.tiling import choose_convolutions, set_convolutions
+from capsbench.training.tiling import choose_convolutions, keep_convolutions
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
     resolved = _kept_on_resume(folder, digests["run"], resolved)
     set_routing(model, resolved.get("routing") == "fused")
     if setting.device.type == "cpu" and "convolutions" in resolved:
-        resolved |= set_convolutions(model, resolved["convolutions"] == "tiles")
+        resolved |= keep_convolutions(model, resolved["convolutions"], setting.say)
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size
     if setting.dataset["name"] == "uci-digits":  # a stand-in trains for as many steps as the plan's digits would take

@@ -34,5 +34,16 @@ def set_convolutions(model: nn.Module, tiled: bool) -> dict[str, str]:
     return {"convolutions": "tiles" if runs else "plain"} if _tileable(model) else {}
 
 
+def keep_convolutions(model: nn.Module, began: str, say: Callable[[str], None]) -> dict[str, str]:
+    """Convolutions of a run that goes on as they were, `tiles` or `plain`, or plain, which `say` gets to know."""
+    found = set_convolutions(model, began == "tiles")
+    if found["convolutions"] != began:
+        say(
+            f"This run began with convolutions by tiles and goes on with products of patches, since tiling "
+            f"{tiles.why_not()}; its last bits are not those of a run that was never stopped."
+        )
+    return found
+
+
 def _tileable(model: nn.Module) -> list[Convolution]:
     return [layer for layer in model.modules() if isinstance(layer, Convolution) and tiles.suits(layer)]

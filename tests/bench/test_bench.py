@@ -240,7 +240,8 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     grown = {(row["name"], row["precision"]) for rows in result["growth"].values() for row in rows}
     as_it_trains = f"capsnet-r3-recon{as_runs_on_a_cpu_are_named()}"
     assert {("capsnet-r3-recon", "float32"), (as_it_trains, "bf16")} <= grown
-    assert (True, "float32") not in grown
+    if as_it_trains != "capsnet-r3-recon":  # this machine has kernels of ours, for bf16
+        assert (as_it_trains, "float32") not in grown
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
     figures = [drawn / name for name in ("roofline.png", "growth.png")]
     assert all(figure.stat().st_size > 10_000 for figure in figures)

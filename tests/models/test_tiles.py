@@ -10,7 +10,7 @@ from tools import unavailable
 from torch import Tensor
 from torch.nn import functional as F
 
-from capsbench.models import tiles
+from capsbench.models import convolution, tiles
 from capsbench.models.convolution import Convolution
 from capsbench.models.tile_kernels import KERNELS
 from capsbench.routing.compiled import CompilerError, library
@@ -103,21 +103,43 @@ def test_images_that_come_in_several_parts(kernels: str, monkeypatch: pytest.Mon
     assert error(parts[2], whole[2].double()) < 1e-6
 
 
-@pytest.mark.parametrize("layout", ["channels last", "images last", "every other pixel"])
-def test_any_layout_and_an_expanded_gradient(kernels: str, layout: str) -> None:
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "images last": lambda x: x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1),
+    "every other pixel": lambda x: x.repeat_interleave(2, 3)[..., ::2],
+    "some channels": lambda x: torch.cat([x, x], 1).contiguous(memory_format=torch.channels_last)[:, : x.shape[1]],
+    "one line for all": lambda x: x[:, :, :1].contiguous(memory_format=torch.channels_last).expand(x.shape),
+    "one pixel for all": lambda x: x[:1, :, :1, :1].contiguous(memory_format=torch.channels_last).expand(x.shape),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_and_an_expanded_gradient(kernels: str, layout: str, kind: torch.dtype) -> None:
     size = SIZES[1]
-    x, weight, _, _ = drawn(size)
-    laid = {
-        "channels last": x.contiguous(memory_format=torch.channels_last),
-        "images last": x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1),
-        "every other pixel": x.repeat_interleave(2, 3)[..., ::2],
-    }[layout]
-    of_y = torch.ones(()).expand(drawn(size)[3].shape)
-    expected = answers(tiles.by_tiles, x, weight, None, of_y, size[-1])
-    given = [t.requires_grad_() for t in (laid, weight.contiguous(memory_format=torch.channels_last))]
-    y = tiles.by_tiles(*given, None, size[-1])
+    x, weight, bias, of_y = drawn(size)
+    laid, bias = LAYOUTS[layout](x.to(kind)), torch.stack([bias, bias], 1)[:, 0]
+    of_y = torch.ones(()).expand(of_y.shape)
+    expected = answers(tiles.by_tiles, laid.contiguous(), weight, bias.clone(), of_y, size[-1])
+    given = [t.detach().requires_grad_() for t in (laid, weight.contiguous(memory_format=torch.channels_last), bias)]
+    y = tiles.by_tiles(*given, size[-1])
     found = [y, *torch.autograd.grad(y, given, of_y.to(y))]
     assert all(map(torch.equal, found, expected))
+    assert found[1].dtype == kind
+
+
+def test_its_result_may_be_changed_in_place(kernels: str) -> None:
+    x, weight, bias, _ = drawn(SIZES[0])
+    weight = weight.clone().requires_grad_()
+    tiles.by_tiles(x, weight, bias, 2).relu_().float().sum().backward()
+    assert weight.grad.any()
+
+
+@pytest.mark.parametrize("shape", [(2, 33, 9, 9), (2, 64, 9, 9), (2, 32, 4, 9), (2, 32, 9, 4), (32, 9, 9)], ids=str)
+def test_images_that_a_convolution_does_not_take_are_refused(kernels: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="tiles do not convolve"):
+        tiles.by_tiles(torch.zeros(shape), torch.zeros(32, 32, 5, 5), None, 2)
 
 
 def test_no_images_at_all(kernels: str) -> None:
@@ -139,7 +161,9 @@ def test_what_is_no_number_stays_with_its_image(kernels: str) -> None:
     assert y[others].isfinite().all()
 
 
-def test_a_convolution_goes_by_tiles_where_told_to_and_only_in_bf16(kernels: str) -> None:
+def test_a_convolution_goes_by_tiles_where_told_to_and_only_in_bf16(kernels: str, monkeypatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(convolution, "by_tiles", lambda *given: taken.append(1) or tiles.by_tiles(*given))
     torch.manual_seed(0)
     layer = Convolution(32, 64, 5, stride=2, padding=2)
     plainly, x = torch.nn.Conv2d(32, 64, 5, stride=2, padding=2), torch.randn(9, 32, 12, 12)
@@ -147,9 +171,13 @@ def test_a_convolution_goes_by_tiles_where_told_to_and_only_in_bf16(kernels: str
     layer.tiled = True
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(x)
-    assert "_ByTiles" in y.grad_fn.name()
+        layer.tiled = False
+        layer(x)
+    assert len(taken) == 1
     assert error(y, plainly(x).double()) < 0.005
-    assert "_ByTiles" not in layer(x).grad_fn.name()
+    layer.tiled = True
+    layer(x)  # float32
+    assert len(taken) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,8 +209,10 @@ def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     except CompilerError as error:
         unavailable(f"tiling {error}")
     assert asked(monkeypatch, "", unit=False) == tiles.NO_UNIT
-    assert asked(monkeypatch, PLAIN_C) == tiles.NO_UNIT  # the kernel of the system does not hand it out
-    granted = PLAIN_C.replace("int allowed(void) { return 0; }", "int allowed(void) { return 1; }")
+    assert asked(monkeypatch, PLAIN_C) == "needs a compiler that knows AMX, such as gcc 11"
+    own = "int allowed(void) { return -1; }"
+    assert asked(monkeypatch, PLAIN_C.replace(own, own.replace("-1", "0"))) == "is not allowed by this system"
+    granted = PLAIN_C.replace(own, own.replace("-1", "1"))
     assert asked(monkeypatch, granted) is None
     assert asked(monkeypatch, "no C at all").startswith("does not compile here (")
     for right, wrong in (("j * s) * C", "j) * C"), ("i - p * s)", "i / s)"), ("tap / s) * size", "tap % s) * size")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,8 +82,17 @@ def test_a_run_goes_on_as_it_began_where_that_is_possible(setting, monkeypatch, 
     monkeypatch.setattr(tiles, "why_not", lambda: None if here == "tiles" else tiles.NO_UNIT)
     meta = {"precision": "bf16", "convolutions": began, "threads": 1}
     monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta=meta))
-    run = prepare(setting, 0)
+    heard: list[str] = []
+    run = prepare(dataclasses.replace(setting, say=heard.append), 0)
     way = "tiles" if began == here == "tiles" else "plain"
+    assert [said for said in heard if "tiling" in said] == (
+        [
+            "This run began with convolutions by tiles and goes on with products of patches, since tiling needs a CPU "
+            "with AMX; its last bits are not those of a run that was never stopped."
+        ]
+        if (began, here) == ("tiles", "plain")
+        else []
+    )
     assert run.resolved["convolutions"] == way
     assert tiled(run.loop.step.model) == [False, way == "tiles"]
 
