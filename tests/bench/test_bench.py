@@ -219,6 +219,7 @@ def test_what_moves_and_what_is_held_is_counted() -> None:
     assert 80_000 <= peak_bytes(lambda: (a + 1) * 2, torch.device("cpu")) < 160_000
 
 
+@pytest.mark.slow
 def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grow, "BATCHES", (2, 4, 8))
     monkeypatch.setattr(grow, "PIXELS", (22, 28))

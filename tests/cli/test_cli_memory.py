@@ -31,6 +31,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, REPOSITORY)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures a process's address space in /proc")
 def test_cost_at_a_batch_that_memory_does_not_hold_names_the_key_to_lower(place, no_data) -> None:
     path = place.plan(variants="[cnn]", cost="{batch: 400000, repetitions: 1}")

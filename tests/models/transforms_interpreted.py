@@ -57,7 +57,7 @@ def library(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
 CASES = [  # channels, outputs, kernel, stride, height, width
     pytest.param((3, 2, 9, 2, 20, 20), marks=pytest.mark.slow),  # PrimaryCaps' patch
     pytest.param((2, 3, 5, 1, 13, 20), marks=pytest.mark.slow),  # patches that overlap, and one over the edge
-    (3, 2, 3, 2, 13, 14),  # pixels that no output sees
+    pytest.param((3, 2, 3, 2, 13, 14), marks=pytest.mark.slow),  # pixels that no output sees
     (2, 1, 2, 1, 8, 12),  # patches that overlap
     (130, 1, 2, 1, 3, 3),  # more channels than a program has
 ]
@@ -88,6 +88,7 @@ def test_a_convolution_by_kernels_is_as_exact_as_float32(case, monkeypatch: pyte
         assert float((mine.double() - other).norm() / other.norm()) < 1e-6
 
 
+@pytest.mark.slow
 def test_kernels_that_fail_or_differ_are_said_and_the_matrices_do(monkeypatch: pytest.MonkeyPatch) -> None:
     x, tiles = torch.randn(2, 3, 20, 20), Tiling(2, 5, 10, 6, (1, 1))
     right = transforms.of_image(x, tiles)

@@ -55,7 +55,8 @@ def assert_sum(B, I, J, D, d, leaky) -> None:  # noqa: E741
     assert_close(sums(routed_sum, given, leaky, torch.float32), sums(plain_sum, given, leaky, torch.float64))
 
 
-@pytest.mark.parametrize(("J", "D", "d"), SIZES)
+# the largest is among `all_odd_sizes`
+@pytest.mark.parametrize(("J", "D", "d"), [size for size in SIZES if size != (10, 16, 8)])
 def test_a_sum_of_every_odd_size(J, D, d) -> None:
     number = SIZES.index((J, D, d))
     assert_sum(*BATCHES_AND_INPUTS[number % 9], J, D, d, leaky=number >= 9)  # twice each of these: once leaky
@@ -69,6 +70,7 @@ def test_a_sum_of_all_odd_sizes(B, I, J, D, d) -> None:  # noqa: E741
     assert_sum(B, I, J, D, d, leaky=number % 2 == 0)
 
 
+@pytest.mark.slow
 def test_a_sum_over_blocks_and_slices_of_images() -> None:
     count = launch.SLICE + 1
     assert count > 2 * launch.TILE // 16
@@ -79,7 +81,7 @@ def test_a_sum_over_blocks_and_slices_of_images() -> None:
     assert torch.equal(alone[0][0], ours[0][-1])  # an image's bits do not depend on those beside it
 
 
-@pytest.mark.parametrize(("J", "leaky"), [(10, False), (13, True)])
+@pytest.mark.parametrize(("J", "leaky"), [(10, False), pytest.param(13, True, marks=pytest.mark.slow)])
 def test_several_inputs_a_block_fewer_in_the_last_and_several_slices(J, leaky, monkeypatch) -> None:
     monkeypatch.setattr(launch, "PROGRAMS", 4)
     monkeypatch.setattr(launch, "SLICE", 3)
@@ -168,7 +170,7 @@ def assert_plain(name, iterations, options) -> None:
     assert_close([*ours, *gradients], [*plain, *expected])
 
 
-@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("iterations", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["dynamic", "leaky", "replace", "kmeans", "optimised", "uniform"])
 def test_an_algorithm_is_its_plain_passes(name, iterations) -> None:
     assert_plain(name, iterations, {"alpha": 0.5} if name == "optimised" else {})

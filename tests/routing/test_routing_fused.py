@@ -61,6 +61,7 @@ def test_the_kernels_give_it_at_all_odd_sizes() -> None:
     passed("slow")
 
 
+@pytest.mark.slow
 def test_a_step_starts_few_kernels_that_wait_for_one_another() -> None:
     said = interpreted(HERE / "fused_operators.py")
     plain, fused, _ = (sum(map(int, re.findall(r"\d+", line))) for line in said.splitlines())

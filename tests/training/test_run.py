@@ -174,6 +174,7 @@ def test_bf16_trains_by_name(tiny) -> None:
     assert "(bf16, cpu)" in said
 
 
+@pytest.mark.slow
 def test_bf16_routes_without_votes_where_a_compiler_is_and_says_where_not(tiny) -> None:
     plan = tiny.plan(steps=12)
     plan.write_text(plan.read_text().replace("float32", "bf16"))

@@ -35,14 +35,8 @@ def only_what_is_committed(folder: Path) -> None:
     shuffled_times(folder)
 
 
-@pytest.mark.parametrize(
-    "happened",
-    [
-        shuffled_times,
-        pytest.param(without_times, marks=pytest.mark.slow),
-        pytest.param(only_what_is_committed, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("happened", [shuffled_times, without_times, only_what_is_committed])
 def test_carried_results_are_not_made_again(finished, tmp_path, happened) -> None:
     place = finished.copy(
         tmp_path / "elsewhere", copy_source(tmp_path / "clone", finished.place.clone), snakemake=False
