@@ -22,9 +22,9 @@ PLAIN = {"staticmethod", "classmethod", "property", "once_differentiable", "no_g
 INERT_CALLS = {"TypeVar"}  # in a module's constants
 HARMLESS = sys.stdlib_module_names | {PACKAGE, "torch", "numpy"}  # to import, where torch is imported anyway
 
-TORCHS = {  # attributes that torch's modules have
+TORCHS = {  # what torch's classes have: attributes and methods
     name
-    for kind in vars(torch.nn).values()
+    for kind in (*vars(torch.nn).values(), torch.autograd.Function)
     if isinstance(kind, type)
     for name in (*dir(kind), *getattr(kind, "__annotations__", ()), *getattr(kind, "__constants__", ()))
 }
@@ -77,8 +77,8 @@ class Program:
                     methods = [part for part in s.body if not is_unused(part, used, method=True)]
                     removed |= len(methods) < len(s.body)
                     s.body = methods
-                    for part in methods:
-                        removed |= without_unread(part, used)
+                    for method in (part for part in methods if isinstance(part, ast.FunctionDef)):
+                        method.body = [part for part in method.body if not is_unread(part, used)] or [ast.Pass()]
             removed |= len(body) < len(module.body) or any(a is not b for a, b in zip(body, module.body, strict=False))
             module.body = body
         return removed
@@ -259,22 +259,11 @@ def is_unused(statement: ast.stmt, used: Counter[str], method: bool) -> bool:
 
 def is_ours(method: str) -> bool:
     """Whether a method is private, and none that torch's classes have and call."""
-    private = method.startswith("_") and not method.startswith("__")
-    return private and not any(hasattr(base, method) for base in (torch.nn.Module, torch.autograd.Function))
-
-
-def without_unread(method: ast.stmt, used: Counter[str]) -> bool:
-    """Remove from a method each `self.name = <constant>` whose name nothing else has; whether there was such a one."""
-    if not isinstance(method, ast.FunctionDef):
-        return False
-    kept = [s for s in method.body if not is_unread(s, used)]
-    removed = len(kept) < len(method.body)
-    method.body = kept or [ast.Pass()]
-    return removed
+    return method.startswith("_") and not method.startswith("__") and method not in TORCHS
 
 
 def is_unread(statement: ast.stmt, used: Counter[str]) -> bool:
-    """Whether it gives an attribute a constant that nothing reads: not this package, nor torch's modules."""
+    """Whether it gives an attribute a constant that nothing reads: nothing else here has its name, nor does torch."""
     match statement:
         case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Constant()):
             return used[name] == 1 and name not in TORCHS

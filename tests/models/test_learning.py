@@ -23,7 +23,7 @@ from capsbench.training.step import Step
 
 VARIANTS = load_variants()
 BATCH, SHOWN = 32, 1000
-LOOKS = 5  # at the error, at most: who has learned needs no more steps
+LOOKS = 5  # at the error, at most: who has learned at two of them in a row needs no more steps
 STEPS, WIDTH, BOUND = 120, 0.125, 25.0  # steps, width, error in percent
 RATE, SLOW_RATE = 2e-3, 1e-3
 SHARED = {"capsnet-share-all", "capsnet-share-all-uniform", "capsnet-share-all-learned"}
@@ -72,14 +72,15 @@ def test_every_variant_learns(name: str, digits: Digits, tmp_path: Path) -> None
     setting = Setting(house, cell, digits, {}, torch.device("cpu"), 1, print)
     model = new_model(setting, 0)
     step = Step(model, cell.spec, make_stream(cell, digits.train, 0), 0, "float32", cell.training.rate)
+    errors = [100.0]
     for number in range(steps):
         step(number, rate_at(number, steps, cell.training), number / steps)
         if (number + 1) % (steps // LOOKS) == 0:
-            error = error_of(model, cell.spec.train_on == "pairs", digits)
-            print(f"{name}: {error:.1f} % after {number + 1} steps")
-            if error < bound:
-                return
-    pytest.fail(f"{name} errs in {error:.1f} % after {steps} steps, where it should err in less than {bound:g}")
+            errors.append(error_of(model, cell.spec.train_on == "pairs", digits))
+            print(f"{name}: {errors[-1]:.1f} % after {number + 1} steps")
+            if max(errors[-2:]) < bound:
+                break
+    assert errors[-1] < bound, errors
 
 
 def error_of(model: torch.nn.Module, on_pairs: bool, digits: Digits) -> float:

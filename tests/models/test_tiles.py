@@ -29,8 +29,10 @@ SIZES = [  # images, channels in, channels out, height, width, kernel, stride
 @pytest.fixture(params=["plain C", "matrix unit"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "matrix unit":
+        if not tiles.has_unit():
+            pytest.skip(f"tiling {tiles.NO_UNIT}")
         if (reason := tiles.why_not()) is not None:
-            pytest.skip(f"tiling {reason}")
+            unavailable(f"tiling {reason}")
         return request.param
     try:
         library(PLAIN_C)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tools import unavailable
 
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
@@ -29,7 +30,7 @@ tasks:
   mnist: {variants: [capsnet-r3-recon]}
 """
 DATASET = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "d"}
-SLOW = "does not compile here (cc: no)"
+NO_COMPILER = "does not compile here (cc: no)"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def tiled(model: torch.nn.Module) -> list[bool]:
     [
         (None, "tiles", []),
         (tiles.NO_UNIT, "plain", []),
-        (SLOW, "plain", [f"Convolutions are products of patches, since tiling {SLOW}."]),
+        (NO_COMPILER, "plain", [f"Convolutions are products of patches, since tiling {NO_COMPILER}."]),
     ],
 )
 def test_chosen_where_they_run_and_said_where_they_should(monkeypatch, reason, way: str, said: list[str]) -> None:
@@ -68,7 +69,7 @@ def test_chosen_where_they_run_and_said_where_they_should(monkeypatch, reason, w
 
 
 def test_nothing_is_chosen_for_a_model_without_strided_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "why_not", lambda: SLOW)
+    monkeypatch.setattr(tiles, "why_not", lambda: NO_COMPILER)
     heard: list[str] = []
     cnn = build_model(load_variants()["cnn"])
     assert choose_convolutions(cnn, heard.append) == {}
@@ -107,8 +108,10 @@ def test_a_run_in_float32_says_nothing_of_them(setting: Setting) -> None:
 
 
 def test_a_step_by_tiles_ends_near_the_step_without(setting: Setting) -> None:
+    if not tiles.has_unit():
+        pytest.skip(f"tiling {tiles.NO_UNIT}")
     if (reason := tiles.why_not()) is not None:
-        pytest.skip(f"tiling {reason}")
+        unavailable(f"tiling {reason}")
     gradients = []
     for way in (True, False):
         step = prepare(setting, 0).loop.step
