@@ -80,7 +80,9 @@ def _reserved(device: torch.device) -> int:
 def has_capsules(cell: Cell) -> CapsNetSpec:
     """The spec of a cell whose input capsules can be counted. Raises CapsbenchError for another model."""
     if not isinstance(cell.spec, CapsNetSpec):
-        raise CapsbenchError(f"--grow counts input capsules, which {cell.variant} does not have; name a CapsNet first.")
+        raise CapsbenchError(
+            f"--grow and --routing count input capsules, which {cell.variant} does not have; name a CapsNet first."
+        )
     return cell.spec
 
 

@@ -287,6 +287,9 @@ def bench(
         int | None,
         typer.Option("--grow", help="Also measure how cost grows with the batch, up to this size.", min=32, max=2048),
     ] = None,
+    routing: Annotated[
+        bool, typer.Option("--routing", help="Also time the capsule layer alone, with and without votes in memory.")
+    ] = False,
     json: Annotated[
         Path | None, typer.Option(help="JSON file for all measurements, the machine and the versions.")
     ] = None,
@@ -307,6 +310,7 @@ def bench(
         device=device,
         threads=threads or cores(),
         largest=largest,
+        routing=routing,
         json=json,
         figures=figures,
         console=console,

@@ -28,6 +28,7 @@ def run_bench(
     device: str | None,
     threads: int,
     largest: int | None,
+    routing: bool,
     json: Path | None,
     figures: Path | None,
     console: Console,
@@ -35,9 +36,10 @@ def run_bench(
     """Measure, print the table, write `json` and draw. Raises CapsbenchError for a device that is not there."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     from capsbench.bench.grow import grow, has_capsules
+    from capsbench.bench.layer import routing_alone
     from capsbench.bench.run import bench
 
-    if largest is not None:
+    if largest is not None or routing:
         has_capsules(cells[0])  # said now, and not after minutes of timing
 
     def say(said: str) -> None:
@@ -56,7 +58,11 @@ def run_bench(
         result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
         if largest is not None:
             result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
+        if routing:
+            result["routing"] = routing_alone(cells[0], images, rounds, chosen, say)
     console.print(bench_table(result))
+    if routing:
+        console.print(routing_table(result["routing"]))
     if json is not None:
         write_json(json, result)
         console.print(f"written: {json}")
@@ -96,5 +102,27 @@ def bench_table(result: dict[str, Any]) -> Table:
             "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
             "" if row["fraction_of_product"] is None else f"{100 * row['fraction_of_product']:.0f} %",
             "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
+        )
+    return table
+
+
+def routing_table(rows: list[dict[str, Any]]) -> Table:
+    """The capsule layer alone, a line for each way and number of inputs."""
+    table = Table(
+        Column("input capsules", justify="right"),
+        *("", "ms", "x votes in memory", "MB", "x less"),
+        title=f"routing forward and backward, batch {rows[0]['batch']}, float32",
+        caption="Medians. Captured: as one CUDA graph, as runs do. MB: held at most beside inputs and weights.",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for row in rows:
+        table.add_row(
+            f"{row['inputs']:,}",
+            f"{row['name']}, captured" if row["captured"] else row["name"],
+            f"{1e3 * row['seconds']:,.2f}",
+            f"{row['times']:.2f}",
+            "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
+            "" if row["less_memory"] is None else f"{row['less_memory']:.1f}",
         )
     return table

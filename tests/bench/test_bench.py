@@ -250,10 +250,11 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     assert all(row["peak_bytes"] > 4 * result["parameters"][row["name"]] for row in result["rows"])
 
 
-def test_growth_of_what_has_no_capsules_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [["--grow", "32"], ["--routing"]], ids=" ".join)
+def test_what_counts_capsules_is_refused_of_a_cnn_before_anything_is_timed(tmp_path: Path, asked: list[str]) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("budget: reduced\nseeds: [0]\ntraining: {steps: 1, batch: 4}\ntasks:\n  mnist: {variants: [cnn]}\n")
-    answer = CliRunner().invoke(app, ["bench", str(path), "--variant", "cnn", "--grow", "32"])
+    answer = CliRunner().invoke(app, ["bench", str(path), "--variant", "cnn", *asked])
     assert isinstance(answer.exception, CapsbenchError)
     assert "which cnn does not have" in str(answer.exception)
     assert answer.output == ""

@@ -1,0 +1,66 @@
+"""The capsule layer alone: every size, both ways, and the same gradients either way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsbench.bench import layer
+from capsbench.bench.layer import FUSED, IN_MEMORY, routing_alone
+from capsbench.cli.bench import routing_table
+from capsbench.plan import House
+from capsbench.routing import cpu_fused
+
+PLAN = """
+budget: reduced
+seeds: [0]
+width: 0.125
+training: {steps: 1, batch: 4}
+tasks:
+  mnist: {variants: [capsnet-r3-recon]}
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    return House.load(tmp_path / "plan.yaml")
+
+
+def test_both_ways_of_every_size_and_how_they_compare(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer, "PIXELS", (22, 28))
+    said: list[str] = []
+    rows = routing_alone(house.cells[0], 6, 2, torch.device("cpu"), said.append)
+    ways = [IN_MEMORY, FUSED] if cpu_fused.why_not() is None else [IN_MEMORY]
+    assert [(row["inputs"], row["name"]) for row in rows] == [(4 * n, way) for n in (9, 36) for way in ways]
+    assert not any(row["captured"] for row in rows)
+    for row in rows:
+        plain = next(r for r in rows if (r["inputs"], r["name"]) == (row["inputs"], IN_MEMORY))
+        assert row["times"] == plain["seconds"] / row["seconds"] > 0
+        assert row["less_memory"] == plain["peak_bytes"] / row["peak_bytes"] > 0
+        assert len(row["all_seconds"]) == 2
+    assert (FUSED in ways) == (not any("alone" in line for line in said))
+    assert routing_table(rows).row_count == len(rows)
+
+
+def test_what_is_timed_are_gradients_of_all_and_the_same_either_way(house: House) -> None:
+    if (reason := cpu_fused.why_not()) is not None:
+        pytest.skip(f"fused routing {reason}")
+    spec = house.cells[0].spec
+    made = layer.CapsuleLayer(types=2, places=9, child_dim=8, outputs=10, dim=16, options=spec)
+    torch.nn.init.normal_(made.weight, std=0.1)
+    plain, fused = (layer._BothWays(made, 5, 18, way)() for way in (False, True))
+    assert [g.shape for g in plain] == [(5, 18, 8), *(p.shape for p in made.parameters())]
+    for a, b in zip(plain, fused, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_where_a_layer_cannot_be_fused_the_reason_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer, "PIXELS", (22,))
+    monkeypatch.setattr(layer, "why_not_fused", lambda _: "needs Triton, which cannot be imported")
+    said: list[str] = []
+    rows = routing_alone(house.cells[0], 2, 2, torch.device("cpu"), said.append)
+    assert [row["name"] for row in rows] == [IN_MEMORY]
+    assert said[0].endswith("alone, since fused routing needs Triton, which cannot be imported.")
