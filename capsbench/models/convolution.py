@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.models import gpu_tiles
 from capsbench.models.patches import by_products, of_patches, of_patches_with_bias
 from capsbench.models.real_products import by_real_products
 from capsbench.models.spectral import by_frequencies
@@ -37,6 +38,8 @@ class Convolution(nn.Conv2d):
     * One input channel whose gradient nobody asks for: a product of patches, too.
     * Many channels as above in float32: by way of the frequencies (`real_products`). cuDNN's deterministic kernels,
       without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps.
+    * bf16, 5x5 and larger, a stride of 2 or more: tile by tile on the tensor cores (`gpu_tiles`), gradients too, where
+      a run has chosen that (`tiled`).
 
     Any other case, and any other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model has.
     """
@@ -45,7 +48,7 @@ class Convolution(nn.Conv2d):
         super().__init__(*args, **keywords)
         if self.dilation != (1, 1) or self.groups != 1:
             raise ValueError("Convolution is for convolutions without dilation and groups")
-        self.tiled = False  # True: in bf16 on a CPU by `tiles`, where it suits them; equal up to rounding
+        self.tiled = False  # True: in bf16 by `tiles` or `gpu_tiles`, where it suits them; equal up to rounding
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] to [B, C', H', W']."""
@@ -69,6 +72,10 @@ class Convolution(nn.Conv2d):
             return of_patches_with_bias(self._padded(x)[:, 0], self.weight, self.bias, self.stride)
         if self._frequencies_pay(x) and not torch.is_autocast_enabled("cuda"):
             return by_real_products(self._padded(x), self.weight, self.bias, self.stride[0])
+        if self.tiled and torch.is_autocast_enabled("cuda") and gpu_tiles.suits(self):
+            padded = self._padded(x)
+            if gpu_tiles.fits(padded, self.weight, self.stride[0]):  # else there are too many images, or none
+                return gpu_tiles.by_gpu_tiles(padded, self.weight, self.bias, self.stride[0])
         return super().forward(x)
 
     def _in_bf16(self, x: Tensor) -> Tensor:
