@@ -166,7 +166,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
 def as_it_trains(name: str, model: torch.nn.Module, precision: str, device: torch.device, say: Say) -> str:
     """Set a model to fused routing and tiles where a run in this precision would take them; the name, and which."""
     chosen = choose_routing(model, device, say) if device.type == "cuda" or precision == "bf16" else {}
-    if device.type == "cpu" and precision == "bf16":
+    if precision == "bf16":
         chosen |= choose_convolutions(model, say)
     return ", ".join([name, *(way for way in chosen.values() if way != "plain")])
 
@@ -226,7 +226,7 @@ def _inference(model: torch.nn.Module, images: torch.Tensor, precision: str) -> 
 
 def _count(contender: Contender, model: torch.nn.Module, device: torch.device, ours: bool = False) -> None:
     """Fill in what one call computes, moves and holds; not what it moves where kernels of ours do, which torch does not
-    see: those of fused routing, of tiles and, on a GPU in float32, of convolutions.
+    see: those of fused routing, of tiles and, on a GPU in float32, of frequencies.
     """
     contender.call()  # the optimiser's state is there from now on
     with plain_routing(model), _plain_convolutions(model):  # the same products, which torch counts only here

@@ -28,7 +28,7 @@ OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighb
     "precision": lambda run: str(run.manifest.resolved.get("precision")),
     "threads": lambda run: str(run.manifest.resolved.get("threads")),
     "routing": lambda run: str(run.manifest.resolved.get("routing", "plain")),  # not said on a CPU
-    "convolutions": lambda run: str(run.manifest.resolved.get("convolutions", "plain")),  # said of bf16 on a CPU alone
+    "convolutions": lambda run: str(run.manifest.resolved.get("convolutions", "plain")),  # said of bf16 alone
     "training source": lambda run: training_source(run)[:10],
 }
 

@@ -111,7 +111,7 @@ def choose_precision(setting: Setting, seed: int) -> tuple[str, dict[str, float]
         model = new_model(setting, seed)
         if setting.device.type == "cuda" or precision == "bf16":
             choose_routing(model, setting.device, lambda _: None)  # timed as it will train: fused, captured
-        if setting.device.type == "cpu" and precision == "bf16":
+        if precision == "bf16":
             choose_convolutions(model, lambda _: None)
         step = Step(model, setting.cell.spec, make_stream(setting.cell, train, seed), seed, precision, 1e-3)
         times[precision] = round(step.seconds(captured(step, 0, lambda _: None)), 6)
@@ -211,15 +211,15 @@ def prepare(setting: Setting, seed: int, resolved: dict[str, Any] | None = None)
         precision, timings = choose_precision(setting, seed)
         resolved = {"precision": precision, "precision_timings": timings}
     resolved = {**resolved, "threads": setting.threads, "device": str(setting.device)}
-    if setting.device.type == "cpu":  # where routing may be fused depends on the precision that the run goes on in
-        resolved = _kept_on_resume(folder, digests["run"], resolved)
+    # what is chosen depends on the precision that the run goes on in
+    resolved = _kept_on_resume(folder, digests["run"], resolved)
     if setting.device.type == "cuda" or resolved["precision"] == "bf16":
         resolved |= choose_routing(model, setting.device, setting.say)
-    if setting.device.type == "cpu" and resolved["precision"] == "bf16":
+    if resolved["precision"] == "bf16":
         resolved |= choose_convolutions(model, setting.say)
     resolved = _kept_on_resume(folder, digests["run"], resolved)
     set_routing(model, resolved.get("routing") == "fused")
-    if setting.device.type == "cpu" and "convolutions" in resolved:
+    if "convolutions" in resolved:
         resolved |= keep_convolutions(model, resolved["convolutions"], setting.say)
     torch.set_num_threads(resolved["threads"])
     epoch = stream.size

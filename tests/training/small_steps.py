@@ -18,6 +18,7 @@ from capsbench.plan.variants import Spec
 from capsbench.training.checkpoint import tensor_digest, training_tensors
 from capsbench.training.fusing import choose_routing
 from capsbench.training.step import Step, adam
+from capsbench.training.tiling import choose_convolutions
 
 VARIANTS = load_variants()
 COUNT = 60  # digits: an epoch is ten batches
@@ -53,14 +54,17 @@ def small_step(
     device: str = "cpu",
     width: float = 1 / 32,
     fused: bool = False,
+    tiled: bool = False,
 ) -> Step:
-    """The step of a variant at a task, its home unless said; `fused`: with fused routing, or the test fails."""
+    """The step of a variant at a task, its home unless said; `fused`, `tiled`: by these kernels, or the test fails."""
     task = task or VARIANTS[name].home
     spec = VARIANTS[name].scaled(width)
     torch.manual_seed(0)
     model = channels_last(build_model(spec, TASKS[task].IMAGE[0]).to(device))
     if fused:
         assert choose_routing(model, torch.device(device), pytest.fail) == {"routing": "fused"}
+    if tiled:
+        assert choose_convolutions(model, pytest.fail) == {"convolutions": "tiles"}
     return Step(model, spec, stream_of(task, spec, device), 5, precision, 1e-3)
 
 

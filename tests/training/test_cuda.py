@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from small_steps import VARIANTS, go_on, small_step, tasks_of
 from small_steps import bits as small_bits
 
+from capsbench.models import gpu_tiles
 from capsbench.models.convolution import Convolution
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.checkpoint import read_tensors, tensor_digest
@@ -87,6 +88,45 @@ def test_every_convolution_is_exact(name: str, precision, layout) -> None:
             assert convolution(images[:1].expand(count, -1, -1, -1).contiguous(memory_format=layout)).isfinite().all()
 
 
+@pytest.mark.parametrize("name", [name for name, (inputs, *_) in CONVOLUTIONS.items() if inputs > 1])
+def test_tiles_round_once_and_have_the_same_bits_twice(name: str) -> None:
+    """Against float64 products of the same numbers; a gradient comes from the first and last images of two blocks."""
+    set_up()
+    the_unit_or_none()
+    inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
+    few = torch.tensor([0, 127, 128, 129], device="cuda")
+    x = torch.randn(130, inputs, size, size, device="cuda").bfloat16().to(memory_format=torch.channels_last)
+    weight = torch.randn(outputs, inputs, kernel, kernel, device="cuda").bfloat16().float() / kernel / 16
+    weight, bias = weight.to(memory_format=torch.channels_last), torch.randn(outputs, device="cuda")
+
+    def answers(x: torch.Tensor, toward: torch.Tensor | None = None) -> list[torch.Tensor]:
+        given = [t.detach().requires_grad_() for t in (x, weight, bias)]
+        y = gpu_tiles.by_gpu_tiles(F.pad(given[0], [padding] * 4), *given[1:], stride)
+        return [y, *torch.autograd.grad(y, given, y.detach() if toward is None else toward)]
+
+    toward = torch.zeros_like(answers(x)[0])
+    toward[few] = torch.randn_like(toward[few])
+    found = answers(x, toward)
+    assert all(map(torch.equal, found, answers(x, toward)))
+    for ours, beside in zip(answers(x[127:], toward[127:])[:2], found[:2], strict=True):
+        assert torch.equal(ours, beside[127:])
+    given = [t.detach().double().requires_grad_() for t in (x[few], weight, bias)]
+    patches = F.unfold(given[0], kernel, padding=padding, stride=stride)
+    exact = (given[1].flatten(1) @ patches + given[2][:, None]).view_as(found[0][few])
+    true = [exact, *torch.autograd.grad(exact, given, toward[few].double())]
+    for ours, theirs in ((found[0][few], true[0]), (found[1][few], true[1])):
+        assert ours.dtype == torch.bfloat16
+        assert ((ours.double() - theirs).abs() <= theirs.abs() * 2**-8 + 1e-5 * theirs.abs().max()).all()
+    for ours, theirs in zip(found[2:], true[2:], strict=True):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def the_unit_or_none() -> None:
+    if (reason := gpu_tiles.why_not(torch.device("cuda"))) == gpu_tiles.NO_UNIT:
+        pytest.skip(f"tiling {reason}")
+    assert reason is None
+
+
 def test_the_transforms_of_convolutions_are_kernels_here() -> None:
     set_up()
     convolution = Convolution(256, 256, 9, 2).to("cuda", memory_format=torch.channels_last)
@@ -150,6 +190,24 @@ def test_a_captured_step_ends_in_the_bits_of_the_eager_one(
     assert small_bits(recorded) == small_bits(eager)
 
 
+@pytest.mark.parametrize("width", [1 / 4, 1])
+def test_a_step_by_tiles_waits_for_nothing_and_captured_ends_in_the_bits_of_the_eager_one(width: float) -> None:
+    set_up()
+    the_unit_or_none()
+    kinds = {"precision": "bf16", "device": "cuda", "width": width, "fused": True, "tiled": True}
+    eager, recorded = (small_step("capsnet-r3-recon", **kinds) for _ in range(2))
+    fast = captured(recorded, 0, fail)
+    assert isinstance(fast, CapturedStep)
+    eager(0, 1e-3, 0.0)  # what is set up in a first step may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        go_on(eager, 1, 25)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    go_on(fast, 0, 25)
+    assert small_bits(recorded) == small_bits(eager)
+
+
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name in VARIANTS for task in tasks_of(name)])
 def test_every_variant_is_captured_and_no_step_of_it_waits(name: str, task: str) -> None:
     set_up()
@@ -209,11 +267,18 @@ def test_a_run_says_in_its_manifest_that_it_was_captured_and_has_the_bits_of_one
     assert found["on"] == found["off"]
 
 
-@pytest.mark.parametrize("width", [1 / 32, 1])
-@pytest.mark.parametrize("name", ["capsnet-r3-recon", "em-matrix", "resnet-flops"])
-def test_captured_seeds_on_streams_of_their_own_end_in_the_bits_of_each_alone(name: str, width: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "width", "kinds"),
+    [
+        *((name, width, {}) for name in ("capsnet-r3-recon", "em-matrix", "resnet-flops") for width in (1 / 32, 1)),
+        ("capsnet-r3-recon", 1, {"precision": "bf16", "fused": True, "tiled": True}),
+    ],
+)
+def test_captured_seeds_on_streams_of_their_own_end_in_the_bits_of_each_alone(name, width, kinds) -> None:
     set_up()
-    alone, at_once = ([small_step(name, device="cuda", width=width) for _ in range(4)] for _ in range(2))
+    if "tiled" in kinds:
+        the_unit_or_none()
+    alone, at_once = ([small_step(name, device="cuda", width=width, **kinds) for _ in range(4)] for _ in range(2))
     for start, step in enumerate(alone):  # other batches and rates for each
         go_on(step, start, start + 25)
     torch.cuda.synchronize()
