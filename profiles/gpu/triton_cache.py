@@ -6,8 +6,9 @@ On a lent H100 or H200 the first run compiles for a minute (PrimaryCaps' transfo
 Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and
 the kernels' source are the same: this script starts Triton's own compiler through a driver that only names the target.
 It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever; so are those of squash and
-length, which take a tenth of a second. The sizes below are those of `routing/launch.py` and
-`models/transform_launch.py`: where these have changed, the cache does not fit.
+length, which take a tenth of a second. The sizes below are those of `routing/launch.py`, `models/transform_launch.py`
+and, of convolutions in bf16, `models/gpu_tile_launch.py`; those of their trial stand in `models/gpu_tiles.py`. Where
+these have changed, the cache does not fit.
 """
 
 from __future__ import annotations
@@ -45,11 +46,17 @@ class NoGpu:
         return 0
 
 
-class Float32:
-    """What Triton asks a tensor's type for: its name."""
+class Kind:
+    """What Triton asks a tensor's type for, and keeps by its address: its name and size."""
+
+    def __init__(self, name: str, itemsize: int = 4) -> None:
+        self.name, self.itemsize = name, itemsize
 
     def __str__(self) -> str:
-        return "torch.float32"
+        return f"torch.{self.name}"
+
+
+KINDS = {kind.name: kind for kind in (Kind("float32"), Kind("int32"), Kind("bfloat16", 2))}
 
 
 def loaded(name: str) -> ModuleType:
@@ -62,22 +69,58 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-def compiled(module: str, name: str, tensors: int, numbers: list[int], keywords: dict[str, Any]) -> str:
-    """Compile one kernel as its first start would, and say how long that took."""
+def compiled(module: str, name: str, tensors: int | list[Any], numbers: list[int], keywords: dict[str, Any]) -> str:
+    """Compile one kernel as its first start would, and say how long that took.
+
+    tensors: how many of float32, or for each its type, or its tile where it is a matrix of bf16 that tiles come from.
+    """
     from triton.runtime import driver
     from triton.runtime.jit import MockTensor
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
     driver.set_active(NoGpu())
     begun = time.time()
-    getattr(loaded(module), name).warmup(*[MockTensor(Float32())] * tensors, *numbers, grid=(1,), **keywords)
+    kinds = ["float32"] * tensors if isinstance(tensors, int) else tensors
+    given = [
+        MockTensor(KINDS[kind])
+        if isinstance(kind, str)
+        else TensorDescriptor(MockTensor(KINDS["bfloat16"]), [128, 128], [128, 1], kind)
+        for kind in kinds
+    ]
+    getattr(loaded(module), name).warmup(*given, *numbers, grid=(1,), **keywords)
     return f"{name} {keywords.get('kind', '')}: {time.time() - begun:.0f} s"
 
 
-def kernels() -> list[tuple[str, str, int, list[int], dict[str, Any]]]:
+def convolutions(
+    height: int, width: int, side: int, parts: int
+) -> list[tuple[str, str, Any, list[int], dict[str, Any]]]:
+    """A convolution of 256 channels, stride 2, in bf16: as `kernels`, which takes it up."""
+    tall, wide = (height - side) // 2 + 1, (width - side) // 2 + 1
+    of_sum = {"N": 256, "PARTS": parts, "HAS_BIAS": True}
+    both = {"C": 256, "N": 256, "WIDE_X": width, "WIDE": wide, "SIDE": side, "STRIDE": 2, "enable_fp_fusion": True}
+    large = {**both, "IMAGES": 128, "BLOCK": 256, "STEP": 64, "STAGES": 3, "num_warps": 8}
+    square = {"OUTPUTS": 128, "INPUTS": 128, "STEP": 64, "STAGES": 4, "num_warps": 4}
+    sums = {"N": 256, "ROWS": 32, "COLUMNS": 64, "num_warps": 4, "enable_fp_fusion": True}
+    out = "float32" if parts > 1 else "bfloat16"
+    a, b, kind = [128, 64], [256, 64], "bfloat16" if height == 20 else "float32"  # a trial is of float32
+    found: list[tuple[str, Any, list[int], dict[str, Any]]] = [
+        ("_forward", [a, b, "float32", out], [128], {**large, **of_sum, "PLACES": tall * wide}),
+        ("_of_images", [a, b[::-1], kind, "int32"], [128], {**large, "PIXELS": height * width, "TALL": tall}),
+        ("_of_weight", [a[::-1], a[::-1], "float32"], [2], {**both, **square, "PLACES": tall * wide}),
+    ]
+    if height == 20:  # the same kernels for all sizes, but for the number of parts
+        found.append(("_sums_of_rows", ["bfloat16", "float32"], [4608, 72], sums))
+        found.append(("_sums_of_rows", ["float32", "float32"], [64, 64], sums))
+    added = {**of_sum, "BLOCK": 1024, "num_warps": 4, "enable_fp_fusion": True}
+    found.append(("_added", ["float32", "float32", "bfloat16"], [4608], added))
+    return [("capsbench.models.gpu_tile_kernels", *kernel) for kernel in found]
+
+
+def kernels() -> list[tuple[str, str, Any, list[int], dict[str, Any]]]:
     """The arguments of `compiled` for each kernel; numbers that it does not specialise on may be any."""
     angles = [2 * math.pi * k / SIDE for k in range(SIDE)]
     shared = {"N": SIDE, "COS": tuple(map(math.cos, angles)), "SIN": tuple(map(math.sin, angles)), "CHANNELS": 128}
-    found = []
+    found: list[tuple[str, str, Any, list[int], dict[str, Any]]] = []
     for kind, size, stride in TRANSFORMS:
         for name, word in (("_to_frequencies", "given"), ("_from_frequencies", "wanted")):
             keywords = {**shared, "kind": kind, word: size, "stride": stride, "num_warps": 4, "enable_fp_fusion": True}
@@ -92,7 +135,7 @@ def kernels() -> list[tuple[str, str, int, list[int], dict[str, Any]]]:
         ("_of_W", 6, [64, 1152], one),
     ):
         found.append(("capsbench.routing.kernels", name, tensors, numbers, keywords))
-    return found
+    return found + convolutions(20, 20, 9, parts=3) + convolutions(8, 10, 5, parts=16)
 
 
 if __name__ == "__main__":
