@@ -116,9 +116,12 @@ def test_tiles_round_once_and_have_the_same_bits_twice(name: str) -> None:
     true = [exact, *torch.autograd.grad(exact, given, toward[few].double())]
     for ours, theirs in ((found[0][few], true[0]), (found[1][few], true[1])):
         assert ours.dtype == torch.bfloat16
-        assert ((ours.double() - theirs).abs() <= theirs.abs() * 2**-8 + 1e-5 * theirs.abs().max()).all()
-    for ours, theirs in zip(found[2:], true[2:], strict=True):
-        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+        assert ((ours.double() - theirs).abs() <= theirs.abs() * 2**-8 + 1e-4 * theirs.abs().max()).all()
+    # A tensor core cuts off what no longer fits into a sum, some 2^-25 of it whenever it adds 16 more products: here
+    # those of the first, the eighth and the ninth 16 images at each place.
+    added = 3 * exact.shape[2] * exact.shape[3]
+    for ours, theirs, least in ((found[2], true[2], 6e-8 * added), (found[3], true[3], 0)):
+        assert (ours - theirs).norm() <= (1e-6 + least) * theirs.norm()
 
 
 def the_unit_or_none() -> None:
