@@ -140,7 +140,7 @@ def _of_images(
 def _of_weight(
     g,  # descriptor of [B, PLACES * N], in blocks [STEP, OUTPUTS]
     x,  # descriptor of [B, WIDE_X rows of pixels * C], in blocks [STEP, INPUTS]
-    dw,  # [N, SIDE * SIDE, C] float32
+    out,  # dW [N, SIDE * SIDE, C] float32, or of a sum in several parts [PARTS, N, SIDE * SIDE, C], for `_added`
     blocks,  # of STEP images
     C: tl.constexpr,
     N: tl.constexpr,
@@ -149,25 +149,28 @@ def _of_weight(
     PLACES: tl.constexpr,
     SIDE: tl.constexpr,
     STRIDE: tl.constexpr,
+    PARTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
     STEP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradient of a block of outputs and inputs at a tap. Grid: SIDE * SIDE, outputs, inputs."""
-    tap = tl.program_id(0)
+    """One part of the gradient of outputs and inputs at a tap. Grid: SIDE * SIDE * PARTS, outputs, inputs."""
+    tap = tl.program_id(0) % (SIDE * SIDE)
+    part = tl.program_id(0) // (SIDE * SIDE)
     n = tl.program_id(1) * OUTPUTS
     c = tl.program_id(2) * INPUTS
     tap_at = tap // SIDE * WIDE_X + tap % SIDE
+    steps = PLACES * blocks
     acc = tl.zeros([OUTPUTS, INPUTS], tl.float32)
-    for i in tl.range(0, PLACES * blocks, num_stages=STAGES):
+    for i in tl.range(part * steps // PARTS, (part + 1) * steps // PARTS, num_stages=STAGES):
         place = i // blocks
         b = i % blocks * STEP
         at = (place // WIDE * WIDE_X + place % WIDE) * STRIDE + tap_at
         acc = tl.dot(g.load([b, place * N + n]).T, x.load([b, at * C + c]), acc)
-    rows = n + tl.arange(0, OUTPUTS)
+    rows = part * N + n + tl.arange(0, OUTPUTS)
     columns = c + tl.arange(0, INPUTS)
-    tl.store(dw + rows[:, None] * (SIDE * SIDE * C) + tap * C + columns[None, :], acc)
+    tl.store(out + rows[:, None] * (SIDE * SIDE * C) + tap * C + columns[None, :], acc)
 
 
 @triton.jit(do_not_specialize=["rows", "each"])

@@ -20,11 +20,11 @@ from capsbench.models.gpu_tile_kernels import _added, _forward, _of_images, _of_
 IMAGES = 128  # of a tile
 STEP = 64  # numbers of each factor that a product takes: 128 bytes of bf16, a line of what TMA lays out
 WIDE, SQUARE = (256, 128, 64), (128, 64)  # sides of a tile along channels, the largest that divides; SQUARE of dW's
-# A sum is in so many parts that there are about as many programs as an H100 or H200 has multiprocessors, if the images
-# are one block: a matter of the layer's sizes and neither of the batch nor of the GPU, so that an image's bits do not
-# depend on what stands beside it.
+# A sum is in so many parts that its programs fill the 132 multiprocessors of an H100 or H200, if the images are one
+# block: a matter of the layer's sizes and neither of the batch nor of the GPU, so that an image's bits do not depend on
+# what stands beside it.
 PROGRAMS = 132
-MOST_PARTS = 16
+MOST_PARTS, MOST_PARTS_OF_WEIGHT = 16, 8
 ADDED = 1024  # numbers of a program that adds parts
 ROWS, COLUMNS, BLOCKS = 32, 64, 64  # of sums of rows: a tile, and how many sums are added up in the end
 
@@ -39,8 +39,8 @@ def numbers(x: torch.Size, weight: torch.Size, stride: int) -> int:
     images, channels, *pixels = x
     outputs, _, side, _ = weight
     places = math.prod((n - side) // stride + 1 for n in pixels)
-    results = images * places * outputs
-    return max(math.prod(x), math.prod(weight), results * _parts(places, channels, outputs, side))
+    of_y = images * places * outputs * _parts(places, channels, outputs, side)
+    return max(math.prod(x), of_y, math.prod(weight) * _parts_of_weight(channels, outputs, side))
 
 
 def convolved(x: Tensor, w: Tensor, bias: Tensor | None, stride: int) -> Tensor:
@@ -57,19 +57,16 @@ def convolved(x: Tensor, w: Tensor, bias: Tensor | None, stride: int) -> Tensor:
     parts = _parts(tall * wide, channels, outputs, side)
     out = y if parts == 1 else x.new_empty(parts, *y.shape, dtype=torch.float32)
     given = y if bias is None else bias.contiguous()  # what is not there is not read
-    of_sum = {"N": outputs, "PARTS": parts, "HAS_BIAS": bias is not None}
     start(
         _forward,
         (tall * wide * parts, triton.cdiv(images, IMAGES), outputs // block),
         *(_matrix(x, IMAGES, STEP), _matrix(w, block, STEP), given, out, images),
-        **of_sum,
-        **{"C": channels, "WIDE_X": width, "WIDE": wide, "PLACES": tall * wide, "SIDE": side, "STRIDE": stride},
+        **{"C": channels, "N": outputs, "WIDE_X": width, "WIDE": wide, "PLACES": tall * wide},
+        **{"SIDE": side, "STRIDE": stride, "PARTS": parts, "HAS_BIAS": bias is not None},
         **_of_a_wide_tile(block),
     )
     if parts > 1:
-        rows = images * tall * wide
-        grid = (triton.cdiv(rows * outputs, ADDED),)
-        start(_added, grid, out, given, y, rows, **of_sum, BLOCK=ADDED, num_warps=4)
+        _add(out, bias, y)
     return y
 
 
@@ -94,15 +91,20 @@ def of_weight(g: Tensor, x: Tensor, side: int, stride: int) -> Tensor:
     images, tall, wide, outputs = g.shape
     *_, width, channels = x.shape
     rows, columns = _largest(SQUARE, outputs), _largest(SQUARE, channels)
+    parts = _parts_of_weight(channels, outputs, side)
     dw = g.new_empty(outputs, side, side, channels, dtype=torch.float32)
+    out = dw if parts == 1 else dw.new_empty(parts, *dw.shape)
     start(
         _of_weight,
-        (side * side, outputs // rows, channels // columns),
-        *(_matrix(g, STEP, rows), _matrix(x, STEP, columns), dw, triton.cdiv(images, STEP)),
+        (side * side * parts, outputs // rows, channels // columns),
+        *(_matrix(g, STEP, rows), _matrix(x, STEP, columns), out, triton.cdiv(images, STEP)),
         **{"C": channels, "N": outputs, "WIDE_X": width, "WIDE": wide, "PLACES": tall * wide},
-        **{"SIDE": side, "STRIDE": stride, "OUTPUTS": rows, "INPUTS": columns, "STEP": STEP, "STAGES": 4},
+        **{"SIDE": side, "STRIDE": stride, "PARTS": parts},
+        **{"OUTPUTS": rows, "INPUTS": columns, "STEP": STEP, "STAGES": 4},
         num_warps=4,
     )
+    if parts > 1:
+        _add(out, None, dw)
     return dw
 
 
@@ -141,10 +143,33 @@ def _largest(sides: tuple[int, ...], channels: int) -> int:
     return next(side for side in sides if channels % side == 0)
 
 
+def _add(parts: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """Write the sum of parts [., ..., N] and bias [N] into `out` [..., N]."""
+    N = out.shape[-1]
+    start(
+        _added,
+        (triton.cdiv(out.numel(), ADDED),),
+        *(parts, out if bias is None else bias.contiguous(), out, out.numel() // N),
+        **{"N": N, "PARTS": len(parts), "HAS_BIAS": bias is not None, "BLOCK": ADDED},
+        num_warps=4,
+    )
+
+
 def _parts(places: int, channels: int, outputs: int, side: int) -> int:
     """Parts of a sum of y."""
     programs = places * (outputs // _largest(WIDE, outputs))
     return max(1, min(PROGRAMS // programs, MOST_PARTS, side**2 * channels // STEP))
+
+
+def _parts_of_weight(channels: int, outputs: int, side: int) -> int:
+    """Parts of a sum of dW: the fewest of those with which the last round of programs is fullest, for a small layer.
+
+    A large one has rounds enough, and its parts would be much to write and read.
+    """
+    programs = side**2 * (outputs // _largest(SQUARE, outputs)) * (channels // _largest(SQUARE, channels))
+    if programs >= 2 * PROGRAMS:
+        return 1
+    return min(range(1, MOST_PARTS_OF_WEIGHT + 1), key=lambda parts: math.ceil(programs * parts / PROGRAMS) / parts)
 
 
 def _of_a_wide_tile(block: int) -> dict[str, int]:

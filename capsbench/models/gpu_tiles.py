@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 KIND = torch.bfloat16  # of what is multiplied; Triton's interpreter, which errs in bf16, is tested in float32
 MULTIPLE = 64  # the least tile's side: channels come in these
+WIDE = 128  # channels
 NO_UNIT = "needs a GPU of compute capability 9.0 or more"
 CAPABILITY = (9, 0)  # H100, H200: from there on a unit copies tiles (TMA)
 TOLERANCE = 0.01  # of the trial, in norm: rounding to bf16 is 0.002
@@ -53,11 +54,12 @@ def why_not(device: torch.device) -> str | None:
 def suits(layer: nn.Conv2d) -> bool:
     """Whether tiles are made for a convolution and faster than the library: a matter of its sizes.
 
-    Of strided ones, as on a CPU: that others gain was not shown.
+    Without a stride that was shown from 128 channels on.
     """
     (tall, wide), (down, across) = layer.kernel_size, layer.stride
+    fewest = min(layer.in_channels, layer.out_channels)
     whole = layer.in_channels % MULTIPLE == layer.out_channels % MULTIPLE == 0
-    return whole and tall == wide >= 5 and down == across > 1
+    return whole and tall == wide >= 5 and down == across and (down > 1 or fewest >= WIDE)
 
 
 def fits(x: Tensor, weight: Tensor, stride: int) -> bool:

@@ -92,7 +92,7 @@ def compiled(module: str, name: str, tensors: int | list[Any], numbers: list[int
 
 
 def convolutions(
-    height: int, width: int, side: int, parts: int
+    height: int, width: int, side: int, parts: int, parts_of_weight: int
 ) -> list[tuple[str, str, Any, list[int], dict[str, Any]]]:
     """A convolution of 256 channels, stride 2, in bf16: as `kernels`, which takes it up."""
     tall, wide = (height - side) // 2 + 1, (width - side) // 2 + 1
@@ -106,13 +106,21 @@ def convolutions(
     found: list[tuple[str, Any, list[int], dict[str, Any]]] = [
         ("_forward", [a, b, "float32", out], [128], {**large, **of_sum, "PLACES": tall * wide}),
         ("_of_images", [a, b[::-1], kind, "int32"], [128], {**large, "PIXELS": height * width, "TALL": tall}),
-        ("_of_weight", [a[::-1], a[::-1], "float32"], [2], {**both, **square, "PLACES": tall * wide}),
+        (
+            "_of_weight",
+            [a[::-1], a[::-1], "float32"],
+            [2],
+            {**both, **square, "PLACES": tall * wide, "PARTS": parts_of_weight},
+        ),
     ]
     if height == 20:  # the same kernels for all sizes, but for the number of parts
         found.append(("_sums_of_rows", ["bfloat16", "float32"], [4608, 72], sums))
         found.append(("_sums_of_rows", ["float32", "float32"], [64, 64], sums))
     added = {**of_sum, "BLOCK": 1024, "num_warps": 4, "enable_fp_fusion": True}
     found.append(("_added", ["float32", "float32", "bfloat16"], [4608], added))
+    if parts_of_weight > 1:
+        added = {**added, "PARTS": parts_of_weight, "HAS_BIAS": False}
+        found.append(("_added", ["float32", "float32", "float32"], [6400], added))
     return [("capsbench.models.gpu_tile_kernels", *kernel) for kernel in found]
 
 
@@ -135,7 +143,7 @@ def kernels() -> list[tuple[str, str, Any, list[int], dict[str, Any]]]:
         ("_of_W", 6, [64, 1152], one),
     ):
         found.append(("capsbench.routing.kernels", name, tensors, numbers, keywords))
-    return found + convolutions(20, 20, 9, parts=3) + convolutions(8, 10, 5, parts=16)
+    return found + convolutions(20, 20, 9, 3, 1) + convolutions(8, 10, 5, 16, 5)
 
 
 if __name__ == "__main__":

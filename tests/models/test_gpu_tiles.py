@@ -55,7 +55,8 @@ def test_kernels_compile_for_tensor_cores_and_hold_a_tile_in_registers() -> None
         ((96, 64, 9, 2), False),  # no whole tiles
         ((64, 96, 9, 2), False),
         ((64, 64, 3, 2), False),
-        ((256, 256, 5, 1), False),
+        ((256, 128, 5, 1), True),
+        ((256, 64, 5, 1), False),  # not shown to be faster
         ((1, 256, 9, 2), False),
     ],
 )
@@ -88,6 +89,9 @@ def test_parts_of_a_sum_are_a_matter_of_the_layer_and_number_as_measured() -> No
     assert launch._parts(100, 256, 256, 9) == 1  # at 36x36
     assert launch._parts(1, 64, 64, 3) == 9  # no more than there are steps
     assert launch._parts(1, 256, 256, 9) == launch.MOST_PARTS
+    assert launch._parts_of_weight(256, 256, 9) == 1  # PrimaryCaps: 324 programs
+    assert launch._parts_of_weight(256, 256, 5) == launch._parts_of_weight(256, 128, 5) == 5  # the CNN: 500, 250
+    assert launch._parts_of_weight(64, 64, 1) == launch.MOST_PARTS_OF_WEIGHT
 
 
 def test_pixels_that_most_taps_reach_come_first() -> None:
