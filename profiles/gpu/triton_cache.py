@@ -1,8 +1,9 @@
-"""Compile the slow kernels of the paper's CapsNet at 28x28 for compute capability 9.0, on a machine without a GPU.
+"""Compile the slow kernels of the paper's CapsNet and CNN at 28x28 for compute capability 9.0, without a GPU.
 
     TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
 
-On a lent H100 or H200 the first run compiles for a minute (PrimaryCaps' transforms alone take 70 seconds of one core).
+On a lent H100 or H200 the first run compiles for minutes (PrimaryCaps' transforms alone take 70 seconds of one core, the
+CNN's SECONDS).
 Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and
 the kernels' source are the same: this script starts Triton's own compiler through a driver that only names the target.
 It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever; so are those of squash and
@@ -23,8 +24,9 @@ from types import ModuleType
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SIDE = 10  # pixels of a patch of PrimaryCaps, a side of one phase
-TRANSFORMS = ((0, 10, 2), (1, 5, 2), (2, 6, 1))  # kind, pixels a side, stride: patch, weights, outputs
+# Of PrimaryCaps and the CNN's layers: pixels of a patch, a side of one phase; then kind, pixels a side and stride of
+# patch, weights and outputs.
+TRANSFORMS = {10: ((0, 10, 2), (1, 5, 2), (2, 6, 1)), 11: ((0, 11, 1), (1, 5, 1), (2, 7, 1))}
 ROUTING = {"J": 10, "d": 8, "D": 16, "D2": 16}
 
 
@@ -88,7 +90,7 @@ def compiled(module: str, name: str, tensors: int | list[Any], numbers: list[int
         for kind in kinds
     ]
     getattr(loaded(module), name).warmup(*given, *numbers, grid=(1,), **keywords)
-    return f"{name} {keywords.get('kind', '')}: {time.time() - begun:.0f} s"
+    return f"{name} {keywords.get('kind', '')} {keywords.get('N', '')}: {time.time() - begun:.0f} s"
 
 
 def convolutions(
@@ -126,13 +128,15 @@ def convolutions(
 
 def kernels() -> list[tuple[str, str, Any, list[int], dict[str, Any]]]:
     """The arguments of `compiled` for each kernel; numbers that it does not specialise on may be any."""
-    angles = [2 * math.pi * k / SIDE for k in range(SIDE)]
-    shared = {"N": SIDE, "COS": tuple(map(math.cos, angles)), "SIN": tuple(map(math.sin, angles)), "CHANNELS": 128}
     found: list[tuple[str, str, Any, list[int], dict[str, Any]]] = []
-    for kind, size, stride in TRANSFORMS:
-        for name, word in (("_to_frequencies", "given"), ("_from_frequencies", "wanted")):
-            keywords = {**shared, "kind": kind, word: size, "stride": stride, "num_warps": 4, "enable_fp_fusion": True}
-            found.append(("capsbench.models.transform_kernels", name, 2, [20, 20, 256, 2, 1, 1, 6], keywords))
+    for side, of_side in TRANSFORMS.items():
+        angles = [2 * math.pi * k / side for k in range(side)]
+        tables = {"COS": tuple(map(math.cos, angles)), "SIN": tuple(map(math.sin, angles))}
+        shared = {"N": side, **tables, "CHANNELS": 128, "num_warps": 4, "enable_fp_fusion": True}
+        for kind, size, stride in of_side:
+            for name, word in (("_to_frequencies", "given"), ("_from_frequencies", "wanted")):
+                keywords = {**shared, "kind": kind, word: size, "stride": stride}
+                found.append(("capsbench.models.transform_kernels", name, 2, [20, 20, 256, 2, 1, 1, 6], keywords))
     of_routing = {**ROUTING, "enable_fp_fusion": True}
     four = {**of_routing, "IMAGES": 32, "leaky": False, "num_warps": 4}
     one = {**of_routing, "INPUTS": 8, "OUTPUTS": 2, "num_warps": 1}

@@ -96,7 +96,7 @@ def test_tiles_round_once_and_have_the_same_bits_twice(name: str) -> None:
     inputs, outputs, kernel, stride, padding, size = CONVOLUTIONS[name]
     few = torch.tensor([0, 127, 128, 129], device="cuda")
     x = torch.randn(130, inputs, size, size, device="cuda").bfloat16().to(memory_format=torch.channels_last)
-    weight = torch.randn(outputs, inputs, kernel, kernel, device="cuda").bfloat16().float() / kernel / 16
+    weight = (torch.randn(outputs, inputs, kernel, kernel, device="cuda") / kernel / 16).bfloat16().float()
     weight, bias = weight.to(memory_format=torch.channels_last), torch.randn(outputs, device="cuda")
 
     def answers(x: torch.Tensor, toward: torch.Tensor | None = None) -> list[torch.Tensor]:
