@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,31 @@ from surroundings import clear
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW = 2400  # seconds for what takes two minutes on two idle cores: CI's may be slower, and work on another test too
+# The longest files first, those of `make test` and those of `make test-slow`: the short ones then fill up the end, where
+# otherwise one worker waits for the other (with --no-loadscope-reorder; xdist's own order is by the number of tests).
+LONGEST = (
+    "test_slurm.py",
+    "test_workflow_kills.py",
+    "test_learning.py",
+    "test_workflow_faults.py",
+    "test_malformed_results.py",
+    "test_malformed_plans.py",
+    "test_malformed_arrays.py",
+    "test_workflow_disks.py",
+    "test_workflow_smoke.py",
+    "test_workflow_travel.py",
+    "test_workflow_data.py",
+    "test_workflow_tiny.py",
+    "test_workflow_parse.py",
+    "test_cli_commands.py",
+    "test_custom_routing.py",
+    "test_routing_fused.py",
+    "test_report_figures.py",
+    "test_routing_cpu_fused.py",
+)
 clear(os.environ)  # before a test imports typer, which asks about the terminal then and never again
+sys.dont_write_bytecode = False  # as it is without the variable that was just taken out
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # processes with two threads each wait beside others on two cores
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job (CI's, say) ignores Ctrl-C, and so would all that the tests start: a test that interrupts
@@ -34,6 +59,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))  # stable: within a file its own order
     for item in items:
         if "slow" in item.keywords and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW))

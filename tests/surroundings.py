@@ -17,6 +17,9 @@ REPOSITORY = {  # a git hook names its own repository to all that it starts
     "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL",
     "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
 }  # fmt: skip
+# What tests start reads torch: four seconds of a core, again and again, where nothing may be kept compiled; two where
+# it may. A container's image often forbids it.
+PYTHON = {"PYTHONDONTWRITEBYTECODE"}
 # The rest of the user's git stays: where a clone belongs to somebody else, safe.directory is what lets git read it.
 GIT = {"commit.gpgSign": "false", "core.hooksPath": os.devnull, "core.excludesFile": os.devnull}
 
@@ -24,7 +27,7 @@ GIT = {"commit.gpgSign": "false", "core.hooksPath": os.devnull, "core.excludesFi
 def clear(environment: MutableMapping[str, str]) -> None:
     """Take out what would alter results, and make relative folders absolute: tests work in folders of their own."""
     ours = {name for name in environment if name.startswith(("CAPSBENCH_", "SNAKEMAKE_"))}
-    for name in (ours - KEPT) | TERMINAL | REPOSITORY:
+    for name in (ours - KEPT) | TERMINAL | REPOSITORY | PYTHON:
         environment.pop(name, None)
     for name in FOLDERS:
         if environment.get(name):

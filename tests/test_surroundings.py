@@ -14,6 +14,7 @@ def test_what_would_alter_results_is_taken_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     kept = {"PATH": "/bin", "CAPSBENCH_REQUIRE_TOOLS": "1", "CAPSBENCH_DATA": "data", "CAPSBENCH_CACHE": ""}
     altering = ("CAPSBENCH_RESULTS", "CAPSBENCH_DEVICE", "SNAKEMAKE_PROFILE", "GITHUB_ACTIONS", "COLUMNS", "GIT_DIR")
+    altering += ("PYTHONDONTWRITEBYTECODE",)
     environment = {**kept, **dict.fromkeys(altering, "x")}
     clear(environment)
     left = {name: value for name, value in environment.items() if not name.startswith("GIT_CONFIG_")}
