@@ -16,8 +16,8 @@ from surroundings import clear
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW = 2400  # seconds for what takes two minutes on two idle cores: CI's may be slower, and work on another test too
-# The longest files first, those of `make test` and those of `make test-slow`: the short ones then fill up the end, where
-# otherwise one worker waits for the other (with --no-loadscope-reorder; xdist's own order is by the number of tests).
+# The longest files first, of `make test` and of `make test-slow`: the short ones then fill up the end, where otherwise
+# one worker waits for the other (with --no-loadscope-reorder, since xdist's own order is by the number of tests).
 LONGEST = (
     "test_slurm.py",
     "test_workflow_kills.py",

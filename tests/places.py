@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -9,9 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PATIENCE = 1200  # seconds for one command; what hangs is ended, what is only slow is not
@@ -187,3 +191,17 @@ class Finished:
             self.place.folder, folder, ignore=None if snakemake else shutil.ignore_patterns(".snakemake"), symlinks=True
         )
         return Place(folder, clone or self.place.clone)
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that all workers of a parallel test run share: the first one makes it, the others wait."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, ready = base / name, base / f"{name}.ready"
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            ready.touch()
+    return folder

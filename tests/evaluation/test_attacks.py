@@ -84,13 +84,16 @@ def test_a_model_without_a_gradient_is_said_to_hide_it() -> None:
     assert found.metrics["pgd_error_e30"] == (0.0, "%")
 
 
-VARIANTS = sorted(
-    {cell.variant for cell in House.load(config_folder() / "ablation.yaml").cells if cell.task == "mnist"}
-)
+# of rows that differ only in what training sees (few digits, a tuned rate), which no attack does, the first
+MODELS = {
+    cell.spec.model_dump_json(exclude=set(cell.spec.WORDS)): cell.variant
+    for cell in reversed(House.load(config_folder() / "ablation.yaml").cells)
+    if cell.task == "mnist"
+}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_of_the_ablation_can_be_attacked(variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", sorted(MODELS.values()))
+def test_every_model_of_the_ablation_can_be_attacked(variant: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text((config_folder() / "ablation.yaml").read_text().replace("width: 1.0", "width: 0.0625"))
     cell = next(cell for cell in House.load(plan).cells if (cell.task, cell.variant) == ("mnist", variant))

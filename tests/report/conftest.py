@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import toy
 import toy_claims
 from judging import CELLS, answer, errors, results_of
+from places import made_once
 
 from capsbench.report import Report, build_report
 from capsbench.report.published import Published, load_published
@@ -54,8 +56,17 @@ def published() -> Published:
 
 @pytest.fixture(scope="session")
 def spoiled(healthy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
-    """Results with one of each trouble, reported. Read only."""
-    path = Path(shutil.copytree(healthy, tmp_path_factory.mktemp("spoiled") / "toy"))
+    """Results with one of each trouble, reported once for all workers, which takes its seconds. Read only."""
+
+    def make(folder: Path) -> None:
+        report = spoil(Path(shutil.copytree(healthy, folder / "toy")))
+        (folder / "report.pickle").write_bytes(pickle.dumps(report))
+
+    folder = made_once(tmp_path_factory, "spoiled", make)
+    return folder / "toy", pickle.loads((folder / "report.pickle").read_bytes())
+
+
+def spoil(path: Path) -> Report:
     toy.fail(path, "mnist", "capsnet-r3", 1, "the loss was nan at step 40 <script>alert('x')</script> & 5 %")
     for seed in (0, 1, 2):
         toy.fail(path, "two_digit", "two-digit-uniform", seed)
@@ -63,7 +74,7 @@ def spoiled(healthy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     toy.truncate(toy.run_folder(path, "mnist", "capsnet-r1", 2) / "test" / "metrics.json")
     toy.copy_run(path, "mnist", "cnn", 0, 7, claim=True)
     shutil.rmtree(toy.run_folder(path, "multimnist", "capsnet-r1-recon", 1))
-    return path, build_report(path)
+    return build_report(path)
 
 
 @pytest.fixture(scope="session")

@@ -126,16 +126,6 @@ def test_a_plan_without_any_run_has_a_report(tmp_path: Path) -> None:
     assert "No run is finished yet" in report.html.read_text(encoding="utf-8")
 
 
-def test_the_same_results_give_the_same_page_and_tables(tmp_path: Path) -> None:
-    folder = toy.write_toy(tmp_path / "again", seeds=(0, 1), tasks={"mnist": ["cnn"], "affnist": ["cnn-valid"]})
-    build_report(folder)
-    files = [path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts]
-    first = {path: path.read_bytes() for path in files}
-    build_report(folder)
-    assert {path: path.read_bytes() for path in files} == first
-    assert len(first) == 4 + 5 * 3 + 11 * 3  # plan, cost, page and claims; tables; figures
-
-
 def test_runs_with_changed_files_are_not_of_another_commit(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "one", seeds=(0, 1), tasks={"mnist": ["cnn"]})
     for seed, dirty in ((0, True), (1, False)):
@@ -172,7 +162,10 @@ def test_a_report_takes_less_than_fifteen_times_its_libraries_and_no_torch(folde
         (None, "do not say whether files differed from the commit"),
     ],
 )
-def test_the_page_says_whether_its_commit_is_all_there_was(tmp_path: Path, dirty: bool | None, words: str) -> None:
+def test_the_page_says_whether_its_commit_is_all_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dirty: bool | None, words: str
+) -> None:
+    monkeypatch.setattr("capsbench.report.build.draw_figures", lambda *_: ([], {}))  # which say nothing of it
     folder = toy.write_toy(tmp_path / "toy", seeds=(0,), tasks={"mnist": ["cnn"]})
     path = toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json"
     toy.change_json(path, git={"commit": "0" * 40, "dirty": dirty})

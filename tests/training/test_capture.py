@@ -37,14 +37,14 @@ def on_gpu(name: str, precision: str = "float32") -> Step:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_recorded_ends_in_the_bits_of_the_eager_step(name: str, precision: str) -> None:
     eager, recorded = on_gpu(name, precision), on_gpu(name, precision)
-    fast = proven(recorded, 0, silent, Tape)
+    fast = proven(recorded, 7, silent, Tape)
     assert isinstance(fast, CapturedStep)
     untouched = on_gpu(name, precision)
     assert all(
         torch.equal(a, b) for a, b in zip(recorded.model.parameters(), untouched.model.parameters(), strict=True)
     )
-    go_on(eager, 0, 12)  # over an epoch's end
-    go_on(fast, 0, 12)
+    go_on(eager, 7, 12)  # over an epoch's end
+    go_on(fast, 7, 12)
     assert bits(recorded) == bits(eager)
 
 

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from places import Finished, Place, Said, copy_source
-
-
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that all workers of a parallel test run share: the first one makes it, the others wait."""
-    base = factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, ready = base / name, base / f"{name}.ready"
-    with (base / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ready.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-            ready.touch()
-    return folder
+from places import Finished, Place, Said, copy_source, made_once
 
 
 @pytest.fixture(scope="session")
