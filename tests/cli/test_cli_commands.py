@@ -98,14 +98,19 @@ def test_the_paper_s_plan_reduces_nothing_but_what_it_says(place) -> None:
     assert steps == {"mnist": "46,875", "affnist": "19,532", "multimnist": "46,875", "two_digit": "9,375"}
 
 
-def test_variants_lists_every_variant_with_its_parameters(place) -> None:
-    said = place.capsbench("variants", COLUMNS="250")
-    assert said.code == 0
-    rows = {line.split("│")[1].strip(): line for line in said.out.splitlines() if line.startswith("│")}
+def variants(*names: str, width: int) -> str:
+    said = CliRunner().invoke(app, ["variants", *names], env={"COLUMNS": str(width)})
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_variants_lists_every_variant_with_its_parameters() -> None:
+    said = variants(width=250)
+    rows = {line.split("│")[1].strip(): line for line in said.splitlines() if line.startswith("│")}
     assert {"cnn", "capsnet-r1", "capsnet-r1-recon", "capsnet-r3", "capsnet-r3-recon"} <= rows.keys()
     assert "8,215,568" in rows["capsnet-r3-recon"]
     assert "35,445,522" in rows["cnn"]
-    narrow = place.capsbench("variants", COLUMNS="80").out
+    narrow = variants(width=80)
     assert all(f"│ {name} " in narrow for name in rows if name)  # to be copied, so never cut
     assert "35,445,522" in narrow
 
@@ -115,7 +120,7 @@ def test_variants_shows_one_whole(place) -> None:
     assert said.code == 0
     assert "iterations: 3" in said.out
     assert "reconstruction: none" in said.out
-    assert "6,804,224 parameters on mnist (28x28)" in said.out
+    assert "6,804,224 parameters on mnist (28x28)" in said.out  # in a process of its own, with all that it prints
 
 
 def test_data_says_which_and_prints_checksums(place) -> None:

@@ -29,7 +29,7 @@ def example(tmp_path: Path) -> Path:
     plan["width"] = 0.0625
     plan["training"] |= {"steps": 6, "batch": 8}
     plan["seeds"] = [0]
-    plan["tasks"]["mnist"]["test_images"] = 60
+    plan["tasks"]["mnist"] |= {"test_images": 60, "routing_images": 20}
     plan["cost"] = {"batch": 4, "repetitions": 1}
     (folder / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
     return folder
@@ -55,8 +55,8 @@ def test_the_example_is_short() -> None:
 
 def test_it_is_trained_evaluated_and_reported_and_its_file_decides_its_runs(example: Path) -> None:
     plan = example / "custom-routing.yaml"
-    for stage in ("train", "evaluate", "cost", "report"):
-        code, said = capsbench(example, stage, plan)
+    for stage in (["train", "--evaluate"], ["cost"], ["report"]):
+        code, said = capsbench(example, *stage, plan)
         assert code == 0, said
     results = example / "results" / "custom-routing-digits"
     with (results / "tables" / "mnist.csv").open() as stream:

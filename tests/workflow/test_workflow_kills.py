@@ -17,8 +17,8 @@ from test_workflow_faults import outcome
 
 SEED = 20
 KILLS = 20
-STEPS = 1200  # longer than one life: most runs are killed several times before they end
-LONGEST = 8.0  # seconds from the beginning of a command, or of its job, to its death
+STEPS = 900  # longer than one life: most runs are killed several times before they end
+LONGEST = 6.0  # seconds from the beginning of a command, or of its job, to its death
 JOB = re.compile(r"\S*python\S* -m capsbench --log ")
 SNAKEMAKE = re.compile(r"\S*python\S* -m (snakemake|capsbench run) ")
 
