@@ -12,32 +12,11 @@ from typing import Any
 import pytest
 import torch
 from counting import COUNTS, summary
+from longest import rank
 from surroundings import clear
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW = 2400  # seconds for what takes two minutes on two idle cores: CI's may be slower, and work on another test too
-# The longest files first, of `make test` and of `make test-slow`: the short ones then fill up the end, where otherwise
-# one worker waits for the other (with --no-loadscope-reorder, since xdist's own order is by the number of tests).
-LONGEST = (
-    "test_slurm.py",
-    "test_workflow_kills.py",
-    "test_learning.py",
-    "test_workflow_faults.py",
-    "test_malformed_results.py",
-    "test_malformed_plans.py",
-    "test_malformed_arrays.py",
-    "test_workflow_disks.py",
-    "test_workflow_smoke.py",
-    "test_workflow_travel.py",
-    "test_workflow_data.py",
-    "test_workflow_tiny.py",
-    "test_workflow_parse.py",
-    "test_cli_commands.py",
-    "test_custom_routing.py",
-    "test_routing_fused.py",
-    "test_report_figures.py",
-    "test_routing_cpu_fused.py",
-)
 clear(os.environ)  # before a test imports typer, which asks about the terminal then and never again
 sys.dont_write_bytecode = False  # as it is without the variable that was just taken out
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # processes with two threads each wait beside others on two cores
@@ -59,8 +38,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))  # stable: within a file its own order
+    items.sort(key=lambda item: rank(item.path.name))  # stable: within a file its own order
     for item in items:
         if "slow" in item.keywords and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from longest import LONGEST
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "capsbench"
@@ -73,3 +74,7 @@ def test_the_workflow_knows_three_modules_of_the_package() -> None:
 def test_no_file_is_longer_than_a_head() -> None:
     for path in [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 350, path
+
+
+def test_the_longest_test_files_are_there() -> None:
+    assert set(LONGEST) <= {path.name for path in Path(__file__).parent.rglob("test_*.py")}

@@ -29,7 +29,7 @@ uci_digits: true
 width: 0.0625
 training: {steps: 10, batch: 16, precision: float32}
 tasks:
-  mnist: {variants: [capsnet-r3-recon], training: {steps: 3000}, test_images: 20}
+  mnist: {variants: [capsnet-r3-recon], training: {steps: 2000}, test_images: 20}
   affnist:
     variants: [capsnet-r3-recon]
     matched_at: 0.3

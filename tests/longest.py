@@ -1,0 +1,35 @@
+"""The longest test files, which come first: the short ones then fill up the end, where otherwise one worker waits.
+
+xdist's own order is by the number of tests, and a file of one long test comes last; the Makefile says
+--no-loadscope-reorder. `finished` of the workflows' conftest.py takes both workers: not both begin with a file of it.
+"""
+
+from __future__ import annotations
+
+LONGEST = (
+    "test_slurm.py",
+    "test_workflow_kills.py",
+    "test_learning.py",
+    "test_cli_commands.py",
+    "test_custom_routing.py",
+    "test_workflow_faults.py",
+    "test_malformed_results.py",
+    "test_malformed_plans.py",
+    "test_malformed_arrays.py",
+    "test_workflow_disks.py",
+    "test_workflow_smoke.py",
+    "test_workflow_travel.py",
+    "test_workflow_tiny.py",
+    "test_routing_fused.py",
+    "test_attacks.py",
+    "test_workflow_data.py",
+    "test_workflow_parse.py",
+    "test_report_figures.py",
+    "test_routing_cpu_fused.py",
+    "test_capture.py",
+)
+
+
+def rank(name: str) -> int:
+    """Where a file comes, by its name: equal for all that are not among the longest."""
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
