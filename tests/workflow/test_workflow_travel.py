@@ -95,7 +95,7 @@ def test_a_run_that_is_asked_for_alone_is_the_one_of_the_plan(place) -> None:
 
 def time_is_up_in_the_middle(place: Place, **environment: str) -> Said:
     """What `work` says when its time is up while it trains: on a slow machine a short one is over before that."""
-    for minutes in (0.3, 1, 3):
+    for minutes in (0.15, 0.4, 1, 3):
         said = place.capsbench("work", "tiny.yaml", "--minutes", minutes, **environment)
         assert said.code == 4, said.text
         if "saved after step" in said.out:
