@@ -27,6 +27,14 @@ LONGEST = (
     "test_report_figures.py",
     "test_routing_cpu_fused.py",
     "test_capture.py",
+    "test_run.py",
+    "test_probe_runs.py",
+    "test_no_waiting.py",
+    "test_cli_inputs.py",
+    "test_cli_mistakes.py",
+    "test_together.py",
+    "test_source_processes.py",
+    "test_bench.py",
 )
 
 

@@ -1,6 +1,6 @@
 """Every variant learns in a short narrow run: a few hundred steps on MNIST, or on scikit-learn's digits without it.
 
-Some nine minutes on one core. The bounds say that a variant learns, not how well: chance is 90 %.
+Some minutes on one core. The bounds say that a variant learns, not how well: chance is 90 %.
 """
 
 from __future__ import annotations

@@ -126,6 +126,17 @@ def test_a_plan_without_any_run_has_a_report(tmp_path: Path) -> None:
     assert "No run is finished yet" in report.html.read_text(encoding="utf-8")
 
 
+def test_the_same_results_give_the_same_page_tables_and_figures(spoiled: tuple[Path, Report]) -> None:
+    folder, report = spoiled
+    files = [path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts]
+    first = {path: path.read_bytes() for path in files}
+    build_report(folder)  # in place: what is read only stays as it is, or this test fails
+    assert [path for path in files if path.read_bytes() != first[path]] == []
+    assert len(report.figures) > 20
+    assert len(report.tables) >= 3 * 10
+    assert len(first) == 4 + len(report.tables) + 3 * len(report.figures)  # plan, cost, page and claims
+
+
 def test_runs_with_changed_files_are_not_of_another_commit(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "one", seeds=(0, 1), tasks={"mnist": ["cnn"]})
     for seed, dirty in ((0, True), (1, False)):

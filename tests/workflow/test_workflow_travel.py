@@ -162,7 +162,8 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
 def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
     mnist = mnist_folder()
     clone = copy_source(tmp_path / "clone")
-    shutil.copy(Path(__file__).resolve().parents[2] / "requirements.lock", clone)
+    for name in ("requirements.lock", ".gitignore"):  # the latter, since Python keeps there what it compiles
+        shutil.copy(Path(__file__).resolve().parents[2] / name, clone)
     place = Place(clone, clone, {"CAPSBENCH_DATA": mnist})
     place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false")
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
