@@ -2,8 +2,8 @@
 
     TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
 
-On a lent H100 or H200 the first run compiles for minutes (PrimaryCaps' transforms alone take 70 seconds of one core, the
-CNN's SECONDS).
+On a lent H100 or H200 the first run compiles for minutes (PrimaryCaps' transforms take 70 seconds of one core, the
+CNN's, of 11 pixels, a prime number, took over nine minutes of two busy ones).
 Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and
 the kernels' source are the same: this script starts Triton's own compiler through a driver that only names the target.
 It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever; so are those of squash and
