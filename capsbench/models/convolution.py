@@ -38,8 +38,8 @@ class Convolution(nn.Conv2d):
     * One input channel whose gradient nobody asks for: a product of patches, too.
     * Many channels as above in float32: by way of the frequencies (`real_products`). cuDNN's deterministic kernels,
       without TF32, reach a fifth of the rate of a matrix product at PrimaryCaps.
-    * bf16, 5x5 and larger, a stride of 2 or more, or 128 channels: tile by tile on the tensor cores (`gpu_tiles`),
-      gradients too, where a run has chosen that (`tiled`).
+    * bf16, 5x5 and larger, multiples of 64 channels, a stride of 2 or more or 128 channels: tile by tile on the tensor
+      cores (`gpu_tiles`), gradients too, where a run has chosen that (`tiled`).
 
     Any other case, and any other device, is nn.Conv2d. Raises ValueError for dilation or groups, which no model has.
     """
@@ -74,7 +74,7 @@ class Convolution(nn.Conv2d):
             return by_real_products(self._padded(x), self.weight, self.bias, self.stride[0])
         if self.tiled and torch.is_autocast_enabled("cuda") and gpu_tiles.suits(self):
             padded = self._padded(x)
-            if gpu_tiles.fits(padded, self.weight, self.stride[0]):  # else there are too many images, or none
+            if gpu_tiles.fits(padded, self.weight, self.stride[0]):  # else too many images, none, or too small
                 return gpu_tiles.by_gpu_tiles(padded, self.weight, self.bias, self.stride[0])
         return super().forward(x)
 
