@@ -66,7 +66,8 @@ def plainly(routing: str, options: dict, u: Tensor, W: Tensor, of_poses: Tensor)
     return [routed.poses, routed.couplings, *torch.autograd.grad((routed.poses * of_poses).sum(), [u, W])]
 
 
-# CapsNet's own size, the first, takes its seconds: all routings are of the same sums, so one of them has it
+# CapsNet's own size, the first, takes its seconds: all routings are of the same sums (leaky's has a term more), so one
+# of them has it
 @pytest.mark.parametrize(
     ("routing", "options", "size"),
     [(*routing, size) for routing in ROUTINGS for size in (SIZES if routing == ROUTINGS[0] else SIZES[1:])],
