@@ -86,6 +86,11 @@ def has_capsules(cell: Cell) -> CapsNetSpec:
     return cell.spec
 
 
+def places_of(spec: CapsNetSpec, pixels: int) -> int:
+    """Places of PrimaryCaps, each with a capsule of every type, in an image `pixels` high and wide."""
+    return ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
+
+
 def grow(
     house: House, cell: Cell, batch: int, largest: int, rounds: int, device: torch.device, say: Say
 ) -> dict[str, list[dict[str, Any]]]:
@@ -101,7 +106,7 @@ def grow(
         found["batch"] += _rows(house, cell, 28, images, images, rounds, device, say)
         say(f"batch {images}")
     for pixels in PIXELS:
-        inputs = spec.primary_types * ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
+        inputs = spec.primary_types * places_of(spec, pixels)
         found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device, say)
         say(f"{inputs} input capsules")
     given = random_batch(28, batch, device)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from capsbench.bench.grow import PIXELS, has_capsules
+from capsbench.bench.grow import PIXELS, has_capsules, places_of
 from capsbench.bench.measure import Contender, Say, race
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
@@ -58,7 +58,7 @@ def routing_alone(cell: Cell, batch: int, rounds: int, device: torch.device, say
 def _of_one_size(
     spec: CapsNetSpec, pixels: int, batch: int, rounds: int, device: torch.device, say: Say
 ) -> list[dict[str, Any]]:
-    places = ((pixels - 2 * (spec.kernel - 1) - 1) // 2 + 1) ** 2  # as in models/capsnet.py
+    places = places_of(spec, pixels)
     layer = CapsuleLayer(
         types=spec.primary_types,
         places=places,

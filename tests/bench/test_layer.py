@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tools import unavailable
 
 from capsbench.bench import layer
 from capsbench.bench.layer import FUSED, IN_MEMORY, routing_alone
@@ -47,7 +48,7 @@ def test_both_ways_of_every_size_and_how_they_compare(house: House, monkeypatch:
 
 def test_what_is_timed_are_gradients_of_all_and_the_same_either_way(house: House) -> None:
     if (reason := cpu_fused.why_not()) is not None:
-        pytest.skip(f"fused routing {reason}")
+        unavailable(f"fused routing {reason}")
     spec = house.cells[0].spec
     made = layer.CapsuleLayer(types=2, places=9, child_dim=8, outputs=10, dim=16, options=spec)
     torch.nn.init.normal_(made.weight, std=0.1)

@@ -10,7 +10,7 @@ import functools
 
 import pytest
 import torch
-from torch import Tensor
+from convolved import answers, draw, error, nothing_spreads
 from torch.nn import functional as F
 
 from capsbench.models import gpu_tile_launch as launch
@@ -32,31 +32,7 @@ def _small_tiles_of_exact_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_tiles, "KIND", torch.float32)
 
 
-@functools.cache
-def drawn(size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, W, bias and a gradient of y."""
-    images, channels, outputs, height, width, side, stride = size
-    draw = torch.Generator().manual_seed(sum(size))
-    tall, wide = (height - side) // stride + 1, (width - side) // stride + 1
-    sizes = (
-        (images, channels, height, width),
-        (outputs, channels, side, side),
-        (outputs,),
-        (images, outputs, tall, wide),
-    )
-    x, weight, bias, of_y = (torch.randn(of, generator=draw) for of in sizes)
-    return x, weight / 8, bias, of_y
-
-
-def answers(convolve, x: Tensor, weight: Tensor, bias: Tensor | None, of_y: Tensor, stride: int) -> list[Tensor]:
-    """y and the gradients of x, W and bias."""
-    given = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
-    y = convolve(*given, *([None] if bias is None else []), stride)
-    return [y.detach(), *torch.autograd.grad(y, given, of_y.to(y))]
-
-
-def error(found: Tensor, exact: Tensor) -> float:
-    return float((found.double() - exact).norm() / exact.norm())
+drawn = functools.cache(draw)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -97,13 +73,7 @@ def test_an_image_s_bits_do_not_depend_on_what_stands_beside_it() -> None:
 
 
 def test_what_is_no_number_stays_with_its_image() -> None:
-    x, weight, bias, _ = drawn(SIZES[3])
-    x = x.clone()
-    x[4, 3, 2, 2], x[16, 0, 0, 0] = float("nan"), float("inf")
-    y = gpu_tiles.by_gpu_tiles(x, weight, bias, 3)
-    assert y[4, :, 0, 0].isnan().all()
-    assert not y[16, :, 0, 0].isfinite().any()
-    assert y[~torch.isin(torch.arange(17), torch.tensor([4, 16]))].isfinite().all()
+    nothing_spreads(gpu_tiles.by_gpu_tiles, drawn(SIZES[3]), 3, (4, 16))
 
 
 LAYOUTS = {

@@ -6,6 +6,7 @@ import functools
 
 import pytest
 import torch
+from convolved import answers, draw, error, nothing_spreads
 from tools import unavailable
 from torch import Tensor
 from torch.nn import functional as F
@@ -44,24 +45,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @functools.cache
 def drawn(size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, W, bias and a gradient of y; all but the bias are numbers of bf16."""
-    images, channels, outputs, height, width, side, stride = size
-    draw = torch.Generator().manual_seed(sum(size))
-    tall, wide = (height - side) // stride + 1, (width - side) // stride + 1
-    sizes = (images, channels, height, width), (outputs, channels, side, side), (images, outputs, tall, wide)
-    x, weight, of_y = (torch.randn(of, generator=draw).bfloat16().float() for of in sizes)
-    return x, weight / 8, torch.randn(outputs, generator=draw), of_y
-
-
-def answers(convolve, x: Tensor, weight: Tensor, bias: Tensor | None, of_y: Tensor, stride: int) -> list[Tensor]:
-    """y and the gradients of x, W and bias."""
-    given = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
-    y = convolve(*given, *([None] if bias is None else []), stride)
-    return [y.detach(), *torch.autograd.grad(y, given, of_y.to(y))]
-
-
-def error(found: Tensor, exact: Tensor) -> float:
-    return float((found.detach().double() - exact.detach()).norm() / exact.detach().norm())
+    return draw(size, torch.bfloat16)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -153,14 +137,7 @@ def test_no_images_at_all(kernels: str) -> None:
 
 
 def test_what_is_no_number_stays_with_its_image(kernels: str) -> None:
-    x, weight, bias, _ = drawn(SIZES[1])
-    x = x.clone()
-    x[4, 3, 2, 2], x[5, 0, 3, 3] = float("nan"), float("inf")
-    y = tiles.by_tiles(x, weight, bias, 2)
-    assert y[4, :, 0, 0].isnan().all()
-    assert not y[5, :, 0, 0].isfinite().any()
-    others = ~torch.isin(torch.arange(len(x)), torch.tensor([4, 5]))
-    assert y[others].isfinite().all()
+    nothing_spreads(tiles.by_tiles, drawn(SIZES[1]), 2, (4, 5))
 
 
 def test_a_convolution_goes_by_tiles_where_told_to_and_only_in_bf16(kernels: str, monkeypatch) -> None:

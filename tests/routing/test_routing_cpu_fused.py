@@ -66,14 +66,9 @@ def plainly(routing: str, options: dict, u: Tensor, W: Tensor, of_poses: Tensor)
     return [routed.poses, routed.couplings, *torch.autograd.grad((routed.poses * of_poses).sum(), [u, W])]
 
 
-# CapsNet's own size, the first, takes its seconds: all routings are of the same sums (leaky's has a term more), so one
-# of them has it
-@pytest.mark.parametrize(
-    ("routing", "options", "size"),
-    [(*routing, size) for routing in ROUTINGS for size in (SIZES if routing == ROUTINGS[0] else SIZES[1:])],
-    ids=str,
-)
-def test_as_exact_as_float32_is(routing: str, options: dict, size) -> None:
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("routing", "options"), ROUTINGS, ids=str)
+def test_as_exact_as_float32_is(size, routing: str, options: dict) -> None:
     given = drawn(size)
     for mine, exact in zip(fused(routing, options, *given), plainly(routing, options, *given), strict=True):
         assert mine.dtype == torch.float32
