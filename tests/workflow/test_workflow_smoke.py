@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -104,6 +105,11 @@ def test_the_smoke_plan_makes_every_table_and_figure(place, clone, data: str, ca
 
     runs = folder / "runs"
     house = House.load(plan)
+    place_in_plan = {f"{cell.task}/{cell.folder_name}": place for place, cell in enumerate(house.cells)}
+    trained = [place_in_plan[cell] for cell in re.findall(r"Job \d+: Train (\S+) \(log:", said.text)]
+    assert sorted(trained) == list(range(len(house.cells)))
+    # in the plan's order, but for those that begin at the same moment
+    assert all(abs(place - position) < (os.cpu_count() or 1) for position, place in enumerate(trained)), trained
     labels = {f"{cell.label}/seed-{seed}" for cell in house.cells for seed in cell.seeds}
     assert {path.parent.relative_to(runs).as_posix() for path in runs.rglob("manifest.json")} == labels
     assert not list(runs.rglob("checkpoint"))  # of no training and of no evaluation, once they have ended

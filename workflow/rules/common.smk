@@ -43,6 +43,16 @@ onstart:
     PIPELINE.begin()
 
 
+# Cells are made in the plan's order, each evaluated before more is trained: a machine that is lent for some hours leaves
+# whole rows, the plan's first ones. Snakemake takes whatever adds up to the most; without this, an order of its own.
+CELLS = [f"{cell.task}/{cell.folder_name}" for cell in PIPELINE.house.cells]
+BEFORE_CELLS = len(CELLS) ** 2
+
+
+def place_in_plan(wildcards):
+    return len(CELLS) - CELLS.index(f"{wildcards.task}/{wildcards.variant}")
+
+
 def targets():
     return [RESULTS / "report.html", RESULTS / "cells" / "reported.json"]
 

@@ -6,6 +6,7 @@ rule cost:
         done=RESULTS / "cells" / "measured.json",
     log:
         RESULTS / "logs" / "cost.log",
+    priority: BEFORE_CELLS
     conda:
         "../../environment.yml"
     threads: max(workflow.cores or 1, 1)

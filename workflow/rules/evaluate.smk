@@ -6,6 +6,7 @@ rule evaluate:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "evaluated.json",
     log:
         RESULTS / "logs" / "evaluate" / "{task}" / "{variant}.log",
+    priority: BEFORE_CELLS
     conda:
         "../../environment.yml"
     threads: 1

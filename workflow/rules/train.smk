@@ -9,6 +9,7 @@ rule train:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "trained.json",
     log:
         RESULTS / "logs" / "train" / "{task}" / "{variant}.log",
+    priority: place_in_plan
     conda:
         "../../environment.yml"
     threads: 1

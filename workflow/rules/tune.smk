@@ -7,6 +7,7 @@ rule tune:
         done=RESULTS / "cells" / "{task}" / "{variant}" / "tuned.json",
     log:
         RESULTS / "logs" / "tune" / "{task}" / "{variant}.log",
+    priority: place_in_plan
     conda:
         "../../environment.yml"
     threads: 1
