@@ -29,7 +29,7 @@ uci_digits: true
 width: 0.0625
 training: {steps: 10, batch: 16, precision: float32}
 tasks:
-  mnist: {variants: [capsnet-r3-recon], training: {steps: 2000}, test_images: 20}
+  mnist: {variants: [capsnet-r3-recon], training: {steps: 1000}, test_images: 20}
   affnist:
     variants: [capsnet-r3-recon]
     matched_at: 0.3
@@ -169,7 +169,7 @@ def story(cluster: OneNode, clone: Path, tmp_path_factory: pytest.TempPathFactor
         told.node("resume")
         for name, job in cluster.jobs().items():
             if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
-                cluster.ask("scontrol", "update", f"JobId={name}", "StartTime=now+20")  # in the place of two minutes
+                cluster.ask("scontrol", "update", f"JobId={name}", "StartTime=now+5")  # in the place of two minutes
 
         told.until(lambda: process.poll() is not None, "the end")
         told.said = Said(process.returncode, *process.communicate())
