@@ -1,4 +1,4 @@
-"""The two-digit models' first weights: as the source's library draws them."""
+"""The two-digit models: first weights as the source's library draws them, and what capsules without routing are."""
 
 from __future__ import annotations
 
@@ -36,3 +36,16 @@ def test_w_of_the_capsules_starts_as_one_matrix_to_all_of_them() -> None:
     capsules = build_model("two-digit-kmeans").capsules
     assert capsules.weight.shape == (1, 10, 128, 16)
     assert is_uniform(capsules.weight, 128, 160)
+
+
+def test_capsules_with_uniform_couplings_are_sums_whose_lengths_are_scores() -> None:
+    """docs/two-digits.md says so: W is shared, so the votes' mean is W times a sum, but for a tenth and a bias."""
+    capsules, sums = build_model("two-digit-uniform").double(), build_model("two-digit-sum-vectors").double()
+    sums.convolutions.load_state_dict(capsules.convolutions.state_dict())
+    with torch.no_grad():
+        sums.classes.weight.copy_(capsules.capsules.weight[0].permute(0, 2, 1).flatten(0, 1) / 10)  # [J, d, D]
+    images = torch.rand(3, 1, 56, 28, dtype=torch.float64)
+    ours, theirs = sums(images), capsules(images)
+    torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(ours.poses, theirs.poses, rtol=1e-9, atol=1e-12)
+    assert theirs.scores.min() > 0
