@@ -49,6 +49,20 @@ def said(pattern: str, text: str = PAGE) -> list[float]:
     return [float(word) for word in found.groups()]
 
 
+def test_the_first_epoch_is_compared_with_the_losses_that_are_stored() -> None:
+    rows = re.findall(
+        r"^\| \d+ to (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) % \| (-?[\d.]+) to (-?[\d.]+) % \|$", LINES, re.MULTILINE
+    )
+    assert [int(step) for step, *_ in rows] == [235, 470]
+    losses = [pd.read_csv(RUNS / ROWS[3] / f"seed-{n}" / "history.csv").set_index("step")["loss"] for n in range(5)]
+    for step, *words in rows:
+        stored, again, difference, low, high = map(float, words)
+        seed, *others = (loss[int(step)] for loss in losses)
+        assert stored == pytest.approx(seed, abs=5.01e-6)
+        assert difference == pytest.approx(100 * abs(again / seed - 1), abs=0.0151)  # `again` has five decimals
+        assert [low, high] == pytest.approx([100 * (of(others) / seed - 1) for of in (min, max)], abs=0.00501)
+
+
 def test_the_table_of_seeds() -> None:
     told = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", LINES, re.MULTILINE)
     assert [(int(passes), int(seed)) for passes, seed, *_ in told] == [(p, seed) for p in ROWS for seed in range(5)]
