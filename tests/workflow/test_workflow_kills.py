@@ -72,11 +72,14 @@ def test_killed_twenty_times_at_random_moments_it_ends_in_the_same_bits(tmp_path
             process, met = live_and_die(place, whom, since, seconds)
             groups.append(process.pid)
             lives.append(f"{met} {seconds:.1f} s after its {since}")
+            said_last = ""
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
-                stream.close()  # a job that is left behind holds the other ends
+                os.set_blocking(stream.fileno(), False)  # a job that is left behind holds the other ends
+                said_last += (stream.buffer.raw.read() or b"").decode(errors="replace")  # type: ignore[attr-defined]
+                stream.close()
             if met == "nothing":
-                assert process.returncode == 0
+                assert process.returncode == 0, said_last
                 assert outcome(place) == expected
                 place = new_place(f"place-{len(lives)}")
             else:
