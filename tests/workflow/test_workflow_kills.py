@@ -23,6 +23,26 @@ JOB = re.compile(r"\S*python\S* -m capsbench --log ")
 SNAKEMAKE = re.compile(r"\S*python\S* -m (snakemake|capsbench run) ")
 
 
+def kill(group: int, command: re.Pattern[str]) -> list[int]:
+    """kill -9 every process of a group that `processes` finds, and return what was found."""
+    victims = processes(group, command)
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):  # it came to its own end
+            os.kill(pid, signal.SIGKILL)
+    return victims
+
+
+def kill_all(group: int) -> list[int]:
+    """kill -9 `capsbench run` and its Snakemake, and look until there is none.
+
+    A Snakemake that was born between the look and the blow would work on, and the next life be refused, as it must.
+    """
+    victims: list[int] = []
+    while found := kill(group, SNAKEMAKE):
+        victims += found
+    return victims
+
+
 def live_and_die(place: Place, whom: str, since: str, seconds: float) -> tuple[subprocess.Popen[str], str]:
     """Start the plan and kill -9 `whom` so many seconds after the start, or after its first job is seen.
 
@@ -37,10 +57,7 @@ def live_and_die(place: Place, whom: str, since: str, seconds: float) -> tuple[s
         time.sleep(0.02)
     if process.poll() is not None:
         return process, "nothing"
-    victims = {"job": processes(process.pid, JOB), "snakemake": processes(process.pid, SNAKEMAKE)}.get(whom, [])
-    for pid in victims:
-        with contextlib.suppress(ProcessLookupError):  # it came to its own end
-            os.kill(pid, signal.SIGKILL)
+    victims = kill(process.pid, JOB) if whom == "job" else kill_all(process.pid) if whom == "snakemake" else []
     if not victims:
         whom = "group"
         os.killpg(process.pid, signal.SIGKILL)
