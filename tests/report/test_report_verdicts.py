@@ -102,6 +102,21 @@ def test_a_family_is_corrected_with_what_is_not_run(full: Path) -> None:
     assert all(j.p is None and j.p_holm is None for j in among[1:])
 
 
+def test_a_p_of_one_is_adjusted_for_its_whole_family_wherever_it_stands_in_the_file(full: Path) -> None:
+    """Claims that are not run count with p = 1 too: none of them may take its step of Holm's, nor it one of theirs."""
+    values(full, "cnn", 1.9, 2.0, 2.1, 2.0, 2.0)
+    values(full, "capsnet-r3-recon", 2.0, 2.0, 1.8, 2.1, 2.1)  # the same mean
+    own = claim("direction", test="welch")
+    missing = [claim("direction", id=f"missing-{k}", cell="mnist/capsnet-r1") for k in range(4)]
+    first, last = (
+        next(j for j in judged(full, *said)[0].judgements if j.claim.id == "direction")
+        for said in ([own, *missing], [*missing, own])
+    )
+    assert first.p == last.p == pytest.approx(1.0)
+    assert first.estimate is not None
+    assert first.adjusted == last.adjusted == pytest.approx(first.estimate.interval(1 - 0.05 / 5))
+
+
 def test_a_constant_to_be_beaten(full: Path) -> None:
     said = claim("direction", baseline=None, expected=3.0, test="student")
     judgement = one(full, said)

@@ -145,13 +145,12 @@ def _correct(family: list[Judgement]) -> None:
 def _step_down(family: list[Judgement], found: list[float], complete: bool) -> None:
     """Holm's steps over the p of a family, for those of its claims that are complete, or those that are not."""
     adjusted = holm(found)
-    order = sorted(range(len(family)), key=found.__getitem__)
-    for rank, k in enumerate(order):
-        judgement = family[k]
+    for k, judgement in enumerate(family):
         if judgement.p is None or judgement.estimate is None or judgement.is_complete is not complete:
             continue
         judgement.p_holm = adjusted[k]
-        judgement.level = ALPHA / (len(family) - rank)
+        # equal p stand on one step, wherever their claims stand in the file: p = 1 is that of every claim not run, too
+        judgement.level = ALPHA / sum(p >= found[k] for p in found)
         if judgement.p > 0:  # at which the interval decides exactly as p_holm under ALPHA does, also behind a larger p
             judgement.level = min(judgement.level, ALPHA * judgement.p / adjusted[k])
         tails = 1 if judgement.claim.kind == "direction" else 2  # one-sided tests, two of them
