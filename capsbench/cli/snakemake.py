@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -9,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -27,6 +30,8 @@ from capsbench.plan.routings import is_custom
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
+# Seconds in which what got a signal together with `capsbench run` ends by itself: a job saves, Snakemake cleans up.
+GRACE: dict[int, float] = {signal.SIGTERM: 1.0, signal.SIGINT: 3.0}
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
 
@@ -135,24 +140,77 @@ def _try_outside(house: House, data: str) -> None:
 
 
 def _run(said: list[str]) -> int:
-    """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends."""
-    early: list[int] = []  # signals that came before there was a process to pass them on to
-    send = early.append
+    """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends.
 
-    def pass_on(number: int, _: FrameType | None) -> None:
-        send(number)
+    Snakemake itself would wait for its jobs to end, hours later perhaps.
+    """
+    early: list[int] = []  # signals that came before there was a process to stop
+    answer = early.append
 
-    before = {
-        # A terminal sends Ctrl-C to Snakemake as well. Not SIG_IGN, which Snakemake would inherit.
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-    }
+    def answered(number: int, _: FrameType | None) -> None:
+        answer(number)
+
+    # A terminal sends Ctrl-C to Snakemake as well. Not SIG_IGN, which Snakemake would inherit.
+    before = {number: signal.signal(number, answered) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         process = subprocess.Popen(said)
-        send = process.send_signal
+        answer = _Stop(process)
         for number in early:
-            send(number)
+            answer(number)
         return process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Stop:
+    """Stop a Snakemake and its jobs on this machine, whether a signal reached them all or `capsbench run` alone.
+
+    SIGTERM is passed on at once, so that no further job begins. Jobs get it only where they do not end by themselves:
+    they have had the signal too where it was a terminal's or a cluster's, and one that is saved already would die of
+    a second.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, number: int) -> None:
+        if number == signal.SIGTERM:
+            self._process.send_signal(number)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._stop_jobs, args=(number,), daemon=True)
+            self._thread.start()
+
+    def _stop_jobs(self, number: int) -> None:
+        time.sleep(GRACE[number])
+        if self._process.poll() is None and number == signal.SIGINT:
+            self._process.send_signal(signal.SIGTERM)
+        told: set[int] = set()
+        while self._process.poll() is None:
+            for pid in jobs(self._process.pid) - told:
+                told.add(pid)
+                with contextlib.suppress(ProcessLookupError):  # it came to its own end
+                    os.kill(pid, signal.SIGTERM)
+            time.sleep(0.5)
+
+
+def jobs(snakemake: int) -> set[int]:
+    """The jobs of a Snakemake on this machine: those of the processes below it that are `capsbench --log`.
+
+    Asks /proc; where there is none, it finds nothing.
+    """
+    parents: dict[int, int] = {}
+    ours: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"-m\0capsbench\0--log\0" in (folder / "cmdline").read_bytes():
+                ours.add(int(folder.name))
+
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != snakemake:
+            pid = parents[pid]
+        return pid == snakemake
+
+    return {pid for pid in ours if is_below(pid)}

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -205,15 +206,18 @@ def test_a_lock_that_a_bare_snakemake_left_says_what_to_do_and_capsbench_run_nee
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends(place, number: signal.Signals) -> None:
+@pytest.mark.parametrize("send", [os.killpg, os.kill])
+def test_a_signal_saves_and_ends(place, number: signal.Signals, send: Callable[[int, int], None]) -> None:
+    """To all processes, as a terminal or a cluster sends it; or to `capsbench run` alone, as `kill` does."""
     place.plan(steps=100_000, variants="[capsnet-r3-recon]")
     run = place.results / "runs/mnist/capsnet-r3-recon/seed-0"
     process = place.start("-m", "capsbench", "run", "tiny.yaml", CAPSBENCH_CHECKPOINT_SECONDS="0.1")
     wait_for(run / "checkpoint" / "last.safetensors", process)
     assert trainers(process.pid)
-    os.killpg(process.pid, number)  # what a terminal's Ctrl-C and a cluster's time limit do
+    send(process.pid, number)
     out, err = process.communicate(timeout=120)  # all its steps take longer
     assert process.returncode == 4, out + err
-    assert f"stopped by {number.name}, saved after step" in out + err
+    stopped = signal.SIGTERM if send is os.kill else number
+    assert f"stopped by {stopped.name}, saved after step" in out + err
     assert "Traceback" not in out + err
     assert not trainers(process.pid)
