@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capsbench.errors import DataError, RoutingError
+from capsbench.errors import CapsbenchError, DataError, RoutingError
 from capsbench.plan import Cell, House
 from capsbench.plan.done import evaluation_roots, training_roots
 from capsbench.plan.routings import is_custom
-from capsbench.provenance import digest_of, digest_of_file, import_source
+from capsbench.provenance import PACKAGE, digest_of, digest_of_file, import_source
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +32,34 @@ def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{house.path}: {cell.label}: {error}") from error
+
+
+@contextlib.contextmanager
+def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
+    """Within: what code beside the plan raises after its trial is a sentence with its line, as in the trial.
+
+    Raises RoutingError for an error that comes from there; any other is ours, and keeps its traceback.
+    """
+    try:
+        yield
+    except CapsbenchError:
+        raise
+    except Exception as error:
+        folder = house.path.parent
+        if not (is_custom(cell.routing) and _comes_from(error, folder)):
+            raise
+        from capsbench.models.trial import _what  # part of what published runs name as their source: as it is
+
+        raise RoutingError(
+            f"{house.path}: {cell.label}: routing {cell.routing!r}: {_what(error, folder)} It did not in its trial."
+        ) from error
+
+
+def _comes_from(error: Exception, folder: Path) -> bool:
+    """Whether the innermost code that an error came through is the user's: libraries aside, which raise for others."""
+    paths = [Path(frame.filename).resolve() for frame in traceback.extract_tb(error.__traceback__)]
+    own = [path for path in paths if path.is_relative_to(PACKAGE) or "site-packages" not in path.parts]
+    return bool(own) and own[-1].is_relative_to(folder.resolve()) and not own[-1].is_relative_to(PACKAGE)
 
 
 def try_routings(house: House, cells: Iterable[Cell]) -> None:

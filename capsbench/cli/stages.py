@@ -12,7 +12,14 @@ from rich.console import Console
 
 from capsbench.cli.again import say_what_is_made_again
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import check_inputs, check_weights, import_all, in_words_of_the_plan, try_routings
+from capsbench.cli.inputs import (
+    check_inputs,
+    check_weights,
+    import_all,
+    in_words_of_its_routing,
+    in_words_of_the_plan,
+    try_routings,
+)
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.precision import precision_of
 from capsbench.cli.progress import progress_bars, show_progress
@@ -127,7 +134,7 @@ def _train(
         check_inputs(waiting, setting_of)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)
-            with in_words_of_the_plan(house, cells[0]):
+            with in_words_of_the_plan(house, cells[0]), in_words_of_its_routing(house, cells[0]):
                 manifests += _train_cell(console, setting_of(cells[0]), seeds, tensorboard)
         trained = [(cell, seed, of) for (cell, seed), of in zip(waiting, manifests, strict=True)]
         if evaluate is not None:
@@ -279,7 +286,11 @@ def _evaluate(
     for cell, seed, manifest, digest in todo:
         where = f"{cell.label} seed {seed}: evaluation on {device}"
         folder = house.run_folder(cell, seed)
-        with sole(folder, console.print), says_what_to_lower(where, remedy):
+        with (
+            in_words_of_its_routing(house, cell),
+            sole(folder, console.print),
+            says_what_to_lower(where, remedy),
+        ):
             if is_evaluated(folder, cell, manifest):  # by the process that this one waited for
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue

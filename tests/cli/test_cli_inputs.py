@@ -114,6 +114,53 @@ def test_an_option_s_value_that_does_not_fit_is_told_before_the_first_cell_train
     assert not list(place.root.rglob("seed-0"))
 
 
+LATE = """
+import torch
+from capsbench.routing import Routed, length, squash
+
+calls = 0
+
+def route(votes):
+    global calls
+    calls += torch.is_grad_enabled()
+    if {condition}:
+        raise ValueError("too late")
+    couplings = votes.new_full(votes.shape[:3], 0.1)
+    poses = squash((couplings.unsqueeze(-1) * votes).sum(1))
+    return Routed(poses, couplings, length(poses))
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "trained"),
+    [("calls > 3", False), ("not torch.is_grad_enabled() and len(votes) > 4", True)],
+    ids=["in training", "in evaluation"],
+)
+def test_what_a_routing_raises_after_its_trial_is_a_sentence_too(place, condition: str, trained: bool) -> None:
+    (place.folder / "late.py").write_text(LATE.format(condition=condition))
+    (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']").replace("steps: 2", "steps: 6"))
+    said = place.capsbench("train", "tiny.yaml", "--evaluate")
+    assert said.code == 2, said.text
+    assert said.err == (
+        "capsbench: tiny.yaml: mnist/late.route: routing 'late:route': late.py, line 11: it raised ValueError: too "
+        "late. It did not in its trial.\n"
+    )
+    assert bool(list(place.root.rglob("weights.safetensors"))) is trained
+
+
+def test_an_error_of_the_suite_s_own_keeps_its_traceback(place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.folder / "late.py").write_text(LATE.format(condition="False"))
+    (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']"))
+    house, source = open_house(place.folder / "tiny.yaml")
+
+    def wrong(*_: object, **__: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr("capsbench.training.together.train_seeds", wrong)
+    with pytest.raises(ValueError, match="ours"):
+        train_cells(Console(quiet=True), house, source, house.cells, "cpu", 1)
+
+
 def test_the_suite_s_own_variants_with_options_are_not_refused(tmp_path: Path) -> None:
     named = [n for n, spec in load_variants().items() if spec.home == "mnist" and getattr(spec, "routing_options", {})]
     assert len(named) >= 4
