@@ -233,7 +233,8 @@ def run(
 ) -> None:
     """Run a whole plan through Snakemake and print its tables; other options are passed on to Snakemake.
 
-    Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so).
+    Exit code 3: everything ran, but a run's loss was not finite (its status is failed, its row says so). Exit code 2:
+    files of its results are damaged, and the tables and figures are without them.
     """
     from capsbench.cli.reporting import print_results
     from capsbench.cli.snakemake import list_jobs, run_jobs

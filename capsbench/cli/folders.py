@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from pathlib import Path
 
 from rich.console import Console
@@ -46,7 +46,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
         console.print(f"Nothing else differs: same {_same(found.other_weights)}.")
     for name, side in zip("AB", sides, strict=True):
         say_problems(console, side.problems, f"{name}: ")
-    refuse_damaged([*sides[0].problems, *sides[1].problems])
+    refuse_damaged(damaged([*sides[0].problems, *sides[1].problems]))
 
 
 def _same(other_weights: int) -> str:
@@ -90,7 +90,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         words = f"The crate's tables do not match these runs; run `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     say_problems(console, results.problems)
-    refuse_damaged(results.problems)
+    refuse_damaged(damaged(results.problems))
 
 
 def say_problems(console: Console, problems: Sequence[Problem], whose: str = "") -> None:
@@ -108,11 +108,20 @@ def say_problems(console: Console, problems: Sequence[Problem], whose: str = "")
         console.print(words, style="yellow", markup=False)
 
 
-def refuse_damaged(problems: Sequence[Problem]) -> None:
+def damaged(problems: Sequence[Problem]) -> dict[str, str]:
+    """What is said of each damaged file of results, the first time."""
+    found: dict[str, str] = {}
+    for problem in problems:
+        if problem.kind in DAMAGED:
+            found.setdefault(f"{problem.task} {problem.file}", str(problem))
+    return found
+
+
+def refuse_damaged(files: Sized) -> None:
     """Raise DataError where files of results are damaged: once all else is done and every one of them is named."""
-    if damaged := len({(problem.task, problem.file) for problem in problems if problem.kind in DAMAGED}):
+    if files:
         raise DataError(
-            f"{counted(damaged, 'file')} of these results cannot be read or cannot be believed, as said above; "
+            f"{counted(len(files), 'file')} of these results cannot be read or cannot be believed, as said above; "
             "everything else is there."
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from capsbench.files import write_json
+from capsbench.files import read_record, write_json
 from capsbench.locks import writable
 from capsbench.pipeline import numbers_digest
 
@@ -15,10 +15,10 @@ from capsbench.pipeline import numbers_digest
 def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
     """Write plan.json (if there is a plan), tables, figures and report.html of a results folder.
 
-    Raises DataError after that if files are damaged, but in a job of Snakemake's (`done`): a job that fails takes what
-    it wrote with it.
+    Raises DataError after that if files are damaged, but in a job of Snakemake's: one that fails takes what it wrote
+    with it. `done` has what is said of them then, for whoever started Snakemake.
     """
-    from capsbench.cli.folders import refuse_damaged, say_problems
+    from capsbench.cli.folders import damaged, refuse_damaged, say_problems
     from capsbench.report import build_report
 
     with writable(folder):
@@ -35,13 +35,18 @@ def make_report(console: Console, folder: Path, described: dict[str, Any] | None
             *made.tables,
             *(path for figure in made.figures for path in (figure.png, figure.pdf)),
         ]
-        write_json(done, {"numbers": numbers, "files": [path.relative_to(folder).as_posix() for path in files]})
+        names = [path.relative_to(folder).as_posix() for path in files]
+        write_json(done, {"numbers": numbers, "files": names, "damaged": [*damaged(made.problems).values()]})
     else:
-        refuse_damaged(made.problems)
+        refuse_damaged(damaged(made.problems))
 
 
 def print_results(console: Console, folder: Path) -> int:
-    """Print the tables of a results folder and the place of its report; returns the number of failed runs."""
+    """Print the tables of a results folder and the place of its report; returns the number of failed runs.
+
+    Raises DataError after that if the report was drawn without files that are damaged.
+    """
+    from capsbench.cli.folders import refuse_damaged
     from capsbench.report import format_tables_for_terminal
 
     if not (folder / "plan.json").exists():
@@ -49,4 +54,8 @@ def print_results(console: Console, folder: Path) -> int:
     tables, failed = format_tables_for_terminal(folder)
     console.print(tables, markup=False)
     console.print(f"report: {folder / 'report.html'}")
+    unfit = read_record(folder / "cells" / "reported.json").get("damaged", [])
+    for said in unfit:
+        console.print(said, style="yellow", markup=False)
+    refuse_damaged(unfit)
     return failed

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capsbench.plan.tasks import CLASSES
-from capsbench.report.readers import Arrays, read_arrays
+from capsbench.report.readers import AGAIN, Arrays, read_arrays
 from capsbench.report.results import Results, Run
 
 
@@ -28,7 +28,7 @@ def read_answers(results: Results, run: Run, condition: str) -> Answers | None:
         return None
     found = _answers(arrays)
     if found is None:
-        reason = "predictions.npz holds values that are not digits or not margins"
+        reason = f"predictions.npz holds values that are not digits or not margins: {AGAIN}"
         results.problem("not drawn", run.folder / name, run.key, reason, condition)
     return found
 

@@ -27,7 +27,8 @@ def scored(results: Results, task: str, condition: str) -> list[Run]:
 def read_series(results: Results, run: Run, name: str, columns: Mapping[str, type]) -> pd.DataFrame | None:
     """The CSV file `name` in a run's folder with at least `columns` (name -> float or str), or None if it is not there.
 
-    A file that is truncated or has other columns is a problem and gives None. Empty cells of numbers are NaN.
+    A file that is truncated, has other columns or an infinite number is a problem and gives None. Empty cells of
+    numbers are NaN.
     """
     path = run.folder / name
     if not path.exists():
@@ -36,8 +37,10 @@ def read_series(results: Results, run: Run, name: str, columns: Mapping[str, typ
         frame = pd.read_csv(path, usecols=list(columns), dtype=dict.fromkeys(columns, object))
         for column, kind in columns.items():
             frame[column] = frame[column].fillna("").astype(str) if kind is str else pd.to_numeric(frame[column])
+            if kind is float and np.isinf(frame[column]).any():  # nothing that is measured along a run that ended well
+                raise ValueError(f"{column} is infinite")
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
-        _report(results, run, path, f"{path.name} is truncated or has the wrong columns ({_short(error)})")
+        _report(results, run, path, f"{path.name} is truncated or not what a run writes ({_short(error)})")
         return None
     return frame
 
@@ -101,8 +104,10 @@ def load_arrays(path: Path, names: Sequence[str] | None = None) -> Arrays:
 
 
 def _report(results: Results, run: Run, path: Path, reason: str) -> None:
-    condition = path.parent.name if path.parent != run.folder else None
-    results.problem("not drawn", path, run.key, reason, condition)
+    of_run = path.parent == run.folder  # and not of a condition, which can be evaluated again
+    results.problem(
+        "not drawn", path, run.key, reason if of_run else f"{reason}: {AGAIN}", None if of_run else path.parent.name
+    )
 
 
 def _short(error: Exception) -> str:

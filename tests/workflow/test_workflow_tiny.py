@@ -138,6 +138,11 @@ def test_a_report_is_drawn_again_when_predictions_are_damaged_and_when_they_are_
     said = done.snakemake("--configfile", "tiny.yaml")
     assert (said.code, said.jobs) == (0, {DRAW}), said.text
     assert done.would_run() == set()
+    said = done.capsbench("run", "tiny.yaml")  # nothing to do, and yet not all is well
+    assert (said.code, said.jobs) == (2, set()), said.text
+    assert "predictions.npz" in said.out
+    assert "remove its metrics.json and evaluate the run again" in " ".join(said.out.split())
+    assert "1 file of these results cannot be read" in said.err
     path.write_bytes(whole)
     assert done.would_run() == {DRAW}
 
