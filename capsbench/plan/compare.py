@@ -80,16 +80,24 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
                 "own": brought and (value == own.get(key) or (key == "routing_options" and not value)),
             }
         )
-    if cell.waits:
+    if cell.waits or other.waits:  # what tuning will choose is not known yet
         found = [f for f in found if f["factor"] not in ("rate", "decay", "decay_period")]
-        found.append({"factor": "tuning", "value": "not yet", "reference": NOT_SAID, "own": False})
+        value, reference = (_tuning(side) for side in (cell, other))
+        if value != reference:
+            found.append({"factor": "tuning", "value": value, "reference": reference, "own": False})
     return found
+
+
+def _tuning(cell: Cell) -> str:
+    """Whether a row is tuned, beside one whose tuning has not chosen."""
+    return "not yet" if cell.waits else "done" if cell.tuned is not None else NOT_SAID
 
 
 def _said(house: House, cell: Cell) -> dict[str, Any]:
     """A cell's config as one flat mapping, without choices that decide nothing in it; epochs as the steps they make."""
     config = cell.config()
     variant = {key: value for key, value in config["variant"].items() if key not in cell.spec.idle()}
+    variant.setdefault("reconstruction", NOT_SAID)  # a kind of model without such a key has no decoder
     training = {key: value for key, value in config["training"].items() if key not in ("epochs", "steps")}
     training["steps"] = cell.steps(house.epoch_images(cell.options))
     if training["decay_period"] != "scaled":

@@ -63,6 +63,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: the base class puts in what it stands for
+                continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} is not a word", problem_mark=key_node.start_mark)
@@ -162,6 +164,8 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
         spec = SPECS[model].model_validate(values)
     except ValidationError as error:
         raise sentence_of(error, SPECS[model], file, name, ("base", "training")) from None
+    if own is None and values.keys() >= spec.model_dump(exclude=set(spec.WORDS)).keys():
+        own = ()  # every key of it is there: a run's manifest says them, or a file of weights, and nobody wrote them
     for key, why in spec.idle().items():
         if key in (values if own is None else own) and values[key] != SPECS[model].model_fields[key].default:
             raise PlanError(f"{file}: variant {name}: {key} does nothing, since {why}; leave it out.")

@@ -27,7 +27,8 @@ TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
 
 def results_root() -> Path:
     """Where results go: CAPSBENCH_RESULTS (a scratch disk, say), else results/ in the current folder."""
-    return Path(os.environ.get("CAPSBENCH_RESULTS") or "results")
+    # a ~ in quotes, as in many a job's script; Path.expanduser raises for a user who does not exist
+    return Path(os.path.expanduser(os.environ.get("CAPSBENCH_RESULTS") or "results"))  # noqa: PTH111
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from small_plan import PLAN
 from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.done import run_digests
+from capsbench.plan.runs import results_root
 from capsbench.plan.tasks import Reduction
 from capsbench.provenance import digest_of
 from capsbench.training.schedule import rate_at
@@ -186,6 +187,21 @@ def test_a_name_that_would_leave_the_folder_is_refused(plan) -> None:
 def test_numbers_such_as_1e_3_are_numbers(plan) -> None:
     house = House.load(plan(("batch: 64", "batch: 64\n  rate: 1e-3")))
     assert house.cells[0].training.rate == 1e-3
+
+
+def test_a_merge_key_puts_in_what_its_anchor_stands_for(plan) -> None:
+    own = "variants:\n  a: &a {base: cnn, dropout: 0.1}\n  b: {<<: *a, dropout: 0.2, title: B}\n"
+    text = f"{own}budget: reduced\nseeds: [0]\ntraining: {{steps: 4}}\ntasks: {{mnist: {{variants: [a, b]}}}}\n"
+    first, second = (cell.spec.model_dump() for cell in House.load(plan(text=text)).cells)
+    assert (first["dropout"], second["dropout"]) == (0.1, 0.2)
+    twice = text.replace("<<: *a, dropout: 0.2", "<<: *a, dropout: 0.2, dropout: 0.3")
+    with pytest.raises(PlanError, match="key 'dropout' appears twice"):
+        House.load(plan(text=twice))
+
+
+def test_a_home_in_the_results_folder_s_name_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPSBENCH_RESULTS", "~/results")  # in quotes, as in many a job's script
+    assert results_root() == Path.home() / "results"
 
 
 def test_the_nearer_word_on_training_wins(plan) -> None:

@@ -1,0 +1,49 @@
+"""What two rows of a plan are said to differ in, where one of them lacks what the other has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capsbench.plan import House, config_folder
+
+TUNED = """
+budget: reduced
+seeds: [0]
+training: {epochs: 2}
+tuning: {steps: 7}
+tasks:
+  mnist:
+    variants: [cnn, capsnet-r3]
+    tuned: true
+    references: {REFERENCES}
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "reference", "tuning"),
+    [
+        ("cnn+tuned", "capsnet-r3+tuned", []),  # neither is tuned yet: what will be chosen is no difference yet
+        ("cnn+tuned", "capsnet-r3", [("not yet", "none")]),
+        ("cnn", "capsnet-r3+tuned", [("none", "not yet")]),
+    ],
+)
+def test_rows_that_wait_for_tuning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, reference: str, tuning: list[tuple[str, str]]
+) -> None:
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path))
+    (tmp_path / "tuned.yaml").write_text(TUNED.replace("REFERENCES", f"{row}: {reference}"))
+    entries = House.load(tmp_path / "tuned.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    (differs,) = (entry["differs"] for entry in entries if entry["variant"] == row)
+    assert {found["factor"] for found in differs} >= {"model", "loss"}
+    assert not {found["factor"] for found in differs} & {"rate", "decay", "decay_period"}
+    assert [(found["value"], found["reference"]) for found in differs if found["factor"] == "tuning"] == tuning
+
+
+@pytest.mark.parametrize("row", ["cnn", "resnet-parameters"])
+def test_a_row_without_a_decoder_differs_in_it_whatever_its_kind_of_model(row: str) -> None:
+    shipped = House.load(config_folder() / "ablation.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    (entry,) = (entry for entry in shipped if entry["variant"] == row)
+    assert entry["reference"] == "capsnet-r3-recon"
+    assert {found["factor"] for found in entry["differs"]} == {"model", "loss", "reconstruction"}
