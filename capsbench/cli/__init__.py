@@ -7,6 +7,7 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
 
 from capsbench.errors import CapsbenchError, ResourceError
@@ -43,6 +44,7 @@ def _leave(code: str | int | None) -> None:
     """
     if "torch" not in sys.modules or isinstance(code, str):
         return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is saved and said: a second Ctrl-C has nothing left to stop
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
 from capsbench.cli.memory import says_what_to_lower
-from capsbench.errors import counted
+from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
 
@@ -33,7 +33,14 @@ def run_bench(
     figures: Path | None,
     console: Console,
 ) -> None:
-    """Measure, print the table, write `json` and draw. Raises CapsbenchError for a device that is not there."""
+    """Measure, print the table, write `json` and draw.
+
+    Raises CapsbenchError for a device that is not there, and before anything is measured for a place that is none.
+    """
+    if json is not None and json.is_dir():
+        raise CapsbenchError(f"--json is {json}, a folder; name the file, such as {json / 'bench.json'}.")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise CapsbenchError(f"--figures is {figures}, a file; name a folder.")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.layer import routing_alone

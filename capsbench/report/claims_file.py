@@ -10,7 +10,8 @@ from capsbench.report.contract import ResultsFile
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
 VERDICTS: dict[Verdict, str] = {  # in the order of the page
-    "reproduced": "our interval agrees with the claim, by a rule written before the runs (the claim says so if not)",
+    "reproduced": "our interval agrees with the claim, by a rule written before the runs "
+    "(docs/reproduction.md names the exceptions)",
     "not reproduced": "our interval contradicts it",
     "undecided": "our interval allows either",
     "not run": "the runs, the data or the full protocol are missing",

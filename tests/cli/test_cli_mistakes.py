@@ -55,6 +55,8 @@ def place(tmp_path: Path) -> Place:
         ),
         (["evaluate", "--weights", "w.safetensors", "--seed", "1"], "--weights scores one model: leave out --task,"),
         (["train", "tiny.yaml", "--device", "cuda:99"], "There is no device 'cuda:99' here"),
+        (["bench", "tiny.yaml", "--json", "folder.yaml"], "--json is folder.yaml, a folder; name the file, such as"),
+        (["bench", "tiny.yaml", "--figures", "tiny.yaml"], "--figures is tiny.yaml, a file; name a folder."),
         (["variants", "capsnet-r33"], "There is no variant 'capsnet-r33'; did you mean 'capsnet-r"),
         (["report", "nowhere"], "nowhere/plan.json is not there"),
         (["run", "tiny.yaml", "--seed", "1"], "`capsbench run` takes no --seed: it runs a whole plan."),

@@ -151,7 +151,8 @@ def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path)
         "two_digit, 28x56",
     ]
     texts = [text.get_text() for text in drawing.figure.axes[0].texts]
-    assert any("0.12 M parameters, 402 MFLOPs" in text for text in texts)
+    assert any("n=3\n0.12 M parameters, 402 MFLOPs" in text for text in texts)
+    assert all(0 <= axes.get_xlim()[0] < axes.get_xlim()[1] <= 100 for axes in drawing.figure.axes)  # per cent
     assert "routing: kmeans (with its own squash half)" in texts
     assert "What buys the gain" in drawing.title
     assert "one small trunk of their own" in drawing.caption

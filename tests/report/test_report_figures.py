@@ -266,7 +266,7 @@ def test_series_are_numbers(folder: Path) -> None:
     assert frame is not None
     assert list(frame["step"]) == [1, 2]
     assert np.isnan(frame["loss"].iloc[1])
-    for text in ("step,loss\n1,x\n", "step\n1\n", "", "\x00"):
+    for text in ("step,loss\n1,x\n", "step,loss\n1,inf\n", "step\n1\n", "", "\x00"):
         (run.folder / "history.csv").write_text(text)
         assert read_series(results, run, "history.csv", {"step": float, "loss": float}) is None
     assert {(problem.kind, problem.file.rpartition("/")[2]) for problem in results.problems} == {

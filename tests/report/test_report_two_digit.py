@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import toy
 from judging import claim, judged, measure, results_of
@@ -112,6 +113,28 @@ def test_the_large_figure_has_a_line_a_row_with_its_numbers(pairs: Path) -> None
         path.unlink()
     with pytest.raises(NotDrawnError):
         draw("two_digit_top2", collect(pairs))
+
+
+def test_the_large_figure_names_fewer_seeds_where_a_condition_has_fewer(pairs: Path) -> None:
+    """The row's n is that of the condition with the most."""
+    for seed, value in enumerate((96.0, 98.0, 97.0)):
+        measure(pairs, "two_digit", "two-digit-kmeans", seed, "28x56", top2_accuracy=value)
+    path = toy.run_folder(pairs, "two_digit", "two-digit-kmeans", 2) / "28x56" / "metrics.json"
+    toy.change_json(path, metrics={"top2_accuracy": {"value": None, "unit": "%"}})
+    (axes,) = draw("two_digit_top2", collect(pairs)).figure.axes
+    assert "97.0 (84.3 to 100.0), n=2" in [text.get_text() for text in axes.texts]
+    assert sum("n=" in text.get_text() for text in axes.texts) == 1
+    assert "1 undefined" in draw("two_digit_accuracy", collect(pairs)).caption
+
+
+def test_an_empty_column_of_a_curve_leaves_its_panel_empty(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "curves", CELLS, seeds=2)
+    for path in folder.glob("runs/two_digit/*/*/curve.csv"):
+        frame = pd.read_csv(path)
+        frame["56x28.both_above_half_accuracy"] = None
+        frame.to_csv(path, index=False)
+    panels = draw("two_digit_curves", collect(folder)).figure.axes
+    assert [axes.get_ylabel() for axes in panels] == ["top-2, %", "both > 0.5, %"]
 
 
 @pytest.mark.parametrize("plan", ["paper", "ablation", "ladder"])

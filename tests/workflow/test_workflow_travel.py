@@ -55,6 +55,14 @@ def test_weights_give_their_figure_again_and_altered_ones_none(done) -> None:
     assert "has been altered" in said.err
 
 
+def test_a_row_whose_width_scales_a_key_that_does_nothing_gives_its_weights(done) -> None:
+    """A CNN's decoder, which it has without reconstruction: in a manifest nobody wrote it, and nobody can unsay it."""
+    said = done.capsbench("weights", done.results / "runs/mnist/cnn/seed-0", "--to", "cnn.safetensors")
+    assert said.code == 0, said.text
+    said = done.capsbench("evaluate", "--weights", "cnn.safetensors")
+    assert (said.code, "as the file says" in said.out) == (0, True), said.text
+
+
 def test_what_holds_no_weights_is_a_sentence(done) -> None:
     for arguments, expected in (
         (["evaluate"], "Name either a plan or, with --weights, a file; not both."),
@@ -62,6 +70,7 @@ def test_what_holds_no_weights_is_a_sentence(done) -> None:
         (["evaluate", "--weights", "nowhere"], "nowhere is not there."),
         (["evaluate", "--weights", done.results / RUN / "weights.safetensors"], "is no file of `capsbench weights`"),
         (["weights", "nowhere", "--to", "x"], "nowhere holds no run"),
+        (["weights", done.results / RUN, "--to", "."], "--to is ., a folder; name the file, such as weights.safeten"),
         (["weights", done.results / "runs/mnist/diverging/seed-0", "--to", "x"], "is a run of mnist that is failed"),
     ):
         said = done.capsbench(*arguments)

@@ -13,6 +13,7 @@ from capsbench.report.captions import conditions_in_words, is_comparable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, label, tidy
 from capsbench.report.results import Results
+from capsbench.report.statistics import Summary
 from capsbench.report.tables import Row, long_table, spec_for
 from capsbench.report.wide import left_out, paper_words, with_interval, without_runs
 
@@ -90,7 +91,7 @@ def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str]
             axes.errorbar(
                 row.paper, y - 0.2, xerr=row.paper_sd, fmt="D", color=PAPER, mfc="white", mew=1.4, ms=5, zorder=3
             )
-        _interval(axes, row, y, limits)
+        draw_interval(axes, row.summary, y, limits)
         text = with_interval(row.summary, row.unit)
         text += f"  n={row.summary.n}" + (f", {left_out(row)}" if left_out(row) else "")
         axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
@@ -104,9 +105,9 @@ def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str]
     axes.spines["left"].set_visible(False)
 
 
-def _interval(axes: Axes, row: Row, y: float, limits: Limits) -> None:
+def draw_interval(axes: Axes, summary: Summary, y: float, limits: Limits) -> None:
     """Mean and interval; where the interval leaves the panel, an arrow head at its edge."""
-    mean, low, high = row.summary.mean, row.summary.low, row.summary.high
+    mean, low, high = summary.mean, summary.low, summary.high
     if mean is None:
         return
     if low is not None and high is not None:

@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from capsbench.report.against_reference import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
+from capsbench.report.figures.dots import Limits, draw_interval
+from capsbench.report.figures.style import INK, MUTED, PALE, WIDTH, canvas, label, tidy
 from capsbench.report.ladder_table import cost_of, ladder_caption
 from capsbench.report.results import Results
 from capsbench.report.wide import with_interval
@@ -31,7 +32,7 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel(of[0].metric.heading)
     title, *words = ladder_caption(results, gains=False)
     explained = "Dot and bar: mean over seeds and Student's t 95 % interval; the line leads from rung to rung."
-    explained += " A bar may extend beyond the panel."
+    explained += " An arrow: the interval extends beyond the panel."
     return Drawing(figure, title.rstrip("."), " ".join([explained, *words]), [task for task, _ in panels])
 
 
@@ -40,35 +41,35 @@ def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:
     found = [(y, row.own.mean) for y, row in enumerate(rows) if row.own.mean is not None]
     means = [mean for _, mean in found]
     axes.plot(means, [y for y, _ in found], color=PALE, lw=1.5, zorder=1)
-    for y, mean in found:
-        row = rows[y]
-        if row.own.low is not None and row.own.high is not None:
-            axes.plot([row.own.low, row.own.high], [y, y], color=COLOURS[0], lw=2, solid_capstyle="butt", zorder=2)
-        axes.plot(mean, y, "o", color=COLOURS[0], ms=6, mec="white", mew=0.8, zorder=3)
+    limits = _limits(means, rows[0].metric.unit)
     for y, row in enumerate(rows):
+        draw_interval(axes, row.own, y, limits)
         parameters, flops = cost_of(results, row)
         cost = "" if parameters is None else f"\n{parameters / 1e6:.2f} M parameters"
         cost += "" if flops is None else f", {flops / 1e6:{',.0f' if flops >= 1e7 else '.2g'}} MFLOPs"
-        axes.text(
-            1.015, y, with_interval(row.own, row.metric.unit) + cost, transform=axes.get_yaxis_transform(),
-            va="center", fontsize=7.5, color=INK,
-        )  # fmt: skip
+        words = f"{with_interval(row.own, row.metric.unit)}  n={row.own.n}{cost}"
+        axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, color=INK)
         factor, value, _ = factor_words(row.row.differs)
         if row.row.reference is not None:
             words = factor if "factors:" in factor else f"{factor}: {value}"
             axes.text(
-                -0.012, y + 0.3, _short(words), transform=axes.get_yaxis_transform(), ha="right", va="center",
+                -0.018, y + 0.3, _short(words), transform=axes.get_yaxis_transform(), ha="right", va="center",
                 fontsize=6.5, color=MUTED,
             )  # fmt: skip
     axes.set_yticks(range(len(rows)), [label(row.row.variant) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    if means:
-        low, high = min(means), max(means)
-        room = max(0.25 * (high - low), 0.02 * abs(high), 1e-6)
-        axes.set_xlim(low - room, high + room)
+    axes.set_xlim(*limits)
     tidy(axes, "x")
+    axes.tick_params(axis="y", pad=8)  # an arrow head has room beside the panel
     axes.spines["left"].set_visible(False)
 
 
+def _limits(means: list[float], unit: str) -> Limits:
+    """The means, of which there is one at least, with room around; intervals may reach beyond."""
+    low, high = min(means), max(means)
+    room = max(0.25 * (high - low), 0.02 * abs(high), 1e-6)
+    return Limits(max(0.0, low - room), min(100.0, high + room)) if unit == "%" else Limits(low - room, high + room)
+
+
 def _short(text: str) -> str:
-    return text if len(text) <= 46 else f"{text[:45]}…"
+    return text if len(text) <= 60 else f"{text[:59]}…"

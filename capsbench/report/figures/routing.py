@@ -33,6 +33,7 @@ def draw(results: Results) -> Drawing:
     first = passes.groupby(["variant", "seed"])["energy"].transform("first")
     passes["energy"] = passes["energy"] / first.where(first > 0)
     variants = [v for v in variants_of(results, CONDITION) if v in set(passes["variant"])]
+    points = passes.groupby("variant")["iterations"].nunique()
     figure = canvas(WIDTH, 7.8)
     grid = figure.subplots(3, 2)
     for axes, (column, label) in zip(grid.flat, PANELS, strict=False):
@@ -50,7 +51,7 @@ def draw(results: Results) -> Drawing:
     words = [
         "Trained weights, more or fewer passes of routing at test time; thick lines are means over seeds, thin ones",
         "seeds; a ring marks the number of passes used in training.",
-        "A routing of one pass is a single point.",
+        *(["A routing that knows one pass alone is a single point."] if (points == 1).any() else []),
         "F is an energy that dynamic routing with the paper's squash never lowers; other routings may.",
         "Change of the logits: mean over i, j and images of |b_ij - b_ij of the previous pass|, as in the appendix of",
         "Sabour et al. 2017.",

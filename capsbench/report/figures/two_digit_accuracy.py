@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.patches import Patch
 
 from capsbench.errors import counted
-from capsbench.report.captions import conditions_in_words
+from capsbench.report.captions import conditions_in_words, left_out_sentences
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.claimed_marks import handles_of, in_words, marks_of
 from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
@@ -83,6 +83,7 @@ def draw(results: Results) -> Drawing:
         f"alone: both are above 0.5, and no other score is. Only compare panels of the same weights: a mean over the "
         f"ends of the {last_epochs(results, TASK)} may be below a figure of the final weights.",
         *conditions_in_words(results, TASK),
+        *left_out_sentences(results, TASK),
         *results.plan.notes.get(TASK, []),
     ]
     return Drawing(figure, "Trained on single digits, tested on two", " ".join(words), (TASK,))

@@ -71,7 +71,10 @@ def draw(results: Results) -> Drawing:
 
 
 def _stretch(axes: Axes, percent: pd.Series) -> None:
-    """Log odds of percentages, as far as there are points, but no further than ENDS."""
+    """Log odds of percentages, as far as there are points, but no further than ENDS; without points, an empty panel."""
+    percent = percent.dropna()
+    if percent.empty:
+        return
     axes.set_yscale("function", functions=(_log_odds, _percent))
     lowest, highest = _log_odds(np.array([percent.min(), percent.max()]))
     low, high = np.clip(_percent(np.array([lowest - ROOM, highest + ROOM])), *ENDS)

@@ -38,6 +38,7 @@ def draw(results: Results) -> Drawing:
     def place(variant: str, condition: str) -> float:
         return variants.index(variant) + (conditions.index(condition) + 0.5) * step - 0.27
 
+    most = {v: max(row.summary.n for row in rows if row.cell.variant == v) for v in variants}
     lowest = 100.0
     for row in rows:
         mean, low, high = row.summary.mean, row.summary.low, row.summary.high
@@ -49,6 +50,7 @@ def draw(results: Results) -> Drawing:
         if low is not None and high is not None:
             axes.plot([max(low, 0), min(high, 100)], [y, y], color=COLOURS[k], lw=2, solid_capstyle="butt", zorder=3)
             words += f" ({max(low, 0):.1f} to {min(high, 100):.1f})"
+        words += f", n={row.summary.n}" if row.summary.n < most[row.cell.variant] else ""
         axes.plot(mean, y, MARKERS[k % 2], color=COLOURS[k], ms=6, mec="white", mew=0.8, zorder=5)
         axes.text(1.015, y, words, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
         lowest = min([lowest, *seeds, mean if low is None else low])
@@ -59,7 +61,6 @@ def draw(results: Results) -> Drawing:
         axes.axhline(k - 0.5, color=PALE, lw=0.7, zorder=0)
     axes.set_xlim(max(0, 10 * math.floor((lowest - 2) / 10)), 100.5)
     axes.set_xlabel(metric.heading)
-    most = {v: max(row.summary.n for row in rows if row.cell.variant == v) for v in variants}
     names = [f"{titled(results, v)}, n={most[v]}" for v in variants]
     axes.set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
     axes.set_ylim(len(variants) - 0.5, -0.5)
