@@ -51,7 +51,7 @@ def test_every_rung_has_its_seeds_their_mean_and_its_gain() -> None:
             assert numbers(values) == pytest.approx([row["mean"], *seeds], abs=0.0501)
             expected = [] if pd.isna(row["difference"]) else [row["difference"], row["ci_low"], row["ci_high"]]
             assert numbers(gain) == pytest.approx(expected, abs=0.0501)
-            assert len(seeds) == (2 if RUNGS[first] == "two-digit-cross-entropy" else 3)
+            assert len(seeds) == 3
     assert set(rows["test"].dropna()) == {"crossed"}  # "seeds and test pairs"
 
 

@@ -169,7 +169,7 @@ def test_what_it_took(results) -> None:
         r"An epoch of all five took ([\d.]+) s, ([\d.]+) s for each one's share, and the five held ([\d.]+) GiB"
     )
     assert whole == pytest.approx(seconds, abs=0.501)
-    assert said(r"took (\d+) s in a later loan") == pytest.approx([of_one], abs=0.501)
+    assert said(r"took (\d+) s on another H200") == pytest.approx([of_one], abs=0.501)
     assert of_all == pytest.approx(seconds / 100, abs=0.0501)
     assert each == pytest.approx(seconds / 5 / 100, abs=0.00501)
     assert held == pytest.approx(max(manifest.peak_memory_mb for manifest in of_row[3]) / 1024, abs=0.0501)
