@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
-from places import REPOSITORY, Place
+from places import REPOSITORY, Place, wait_for
 
 
 @pytest.mark.timeout(120)
@@ -19,3 +21,19 @@ def test_ctrl_c_in_a_command_is_one_sentence_and_its_own_exit_code(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "capsbench: stopped.\n")
+
+
+@pytest.mark.timeout(120)
+def test_many_ctrl_c_in_a_row_save_as_one_does(tmp_path: Path) -> None:
+    place = Place(tmp_path, REPOSITORY)
+    place.plan(steps=100_000, variants="[cnn]")
+    process = place.start("-m", "capsbench", "train", "tiny.yaml", CAPSBENCH_CHECKPOINT_SECONDS="0.1")
+    wait_for(place.results / "runs/mnist/cnn/seed-0/checkpoint/last.safetensors", process)
+    for _ in range(100):
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, out + err
+    assert "stopped by SIGINT, saved after step" in err
+    assert "Traceback" not in out + err
