@@ -56,10 +56,18 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
 
 
 def _comes_from(error: Exception, folder: Path) -> bool:
-    """Whether the innermost code that an error came through is the user's: libraries aside, which raise for others."""
-    paths = [Path(frame.filename).resolve() for frame in traceback.extract_tb(error.__traceback__)]
-    own = [path for path in paths if path.is_relative_to(PACKAGE) or "site-packages" not in path.parts]
-    return bool(own) and own[-1].is_relative_to(folder.resolve()) and not own[-1].is_relative_to(PACKAGE)
+    """Whether an error came last through the user's code, and not through the suite's: libraries raise for either.
+
+    What a function of the suite's raises on arguments of the user's keeps its traceback.
+    """
+    whose = []  # of each frame: the suite's, or the user's; the suite and its .venv may lie in a plan's folder
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename).resolve()
+        if path.is_relative_to(PACKAGE):
+            whose.append("suite")
+        elif path.is_relative_to(folder.resolve()) and "site-packages" not in path.parts:
+            whose.append("user")
+    return whose[-1:] == ["user"]
 
 
 def try_routings(house: House, cells: Iterable[Cell]) -> None:

@@ -46,7 +46,8 @@ python="${PYTHON:-python3}" minutes="${1:-9}"
 %s"$python" -m capsbench work %s --minutes "$minutes" "$@"
 code=$?
 if [ -n "$OUT" ]; then
-    for runs in "${CAPSBENCH_RESULTS:-results}"/*/runs; do
+    results="$("$python" -c 'from capsbench.plan import results_root; print(results_root())')" || exit 1
+    for runs in "$results"/*/runs; do
         [ -f "${runs%%/runs}/plan.json" ] || continue
         folder="${runs%%/runs}"
         "$python" -m capsbench pack --results "$folder" --to "$OUT/${folder##*/}.tar.gz" || [ $code -ne 0 ] || code=1

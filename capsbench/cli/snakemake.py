@@ -204,7 +204,7 @@ def jobs(snakemake: int) -> set[int]:
     ours: set[int] = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(folder.name)] = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
             if b"-m\0capsbench\0--log\0" in (folder / "cmdline").read_bytes():
                 ours.add(int(folder.name))
 

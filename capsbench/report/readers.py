@@ -27,8 +27,8 @@ def scored(results: Results, task: str, condition: str) -> list[Run]:
 def read_series(results: Results, run: Run, name: str, columns: Mapping[str, type]) -> pd.DataFrame | None:
     """The CSV file `name` in a run's folder with at least `columns` (name -> float or str), or None if it is not there.
 
-    A file that is truncated, has other columns or an infinite number is a problem and gives None. Empty cells of
-    numbers are NaN.
+    A file that is truncated or has other columns is a problem and gives None, as is an infinite number in one of the
+    training. Empty cells of numbers are NaN, and infinite ones of evaluations.
     """
     path = run.folder / name
     if not path.exists():
@@ -37,8 +37,10 @@ def read_series(results: Results, run: Run, name: str, columns: Mapping[str, typ
         frame = pd.read_csv(path, usecols=list(columns), dtype=dict.fromkeys(columns, object))
         for column, kind in columns.items():
             frame[column] = frame[column].fillna("").astype(str) if kind is str else pd.to_numeric(frame[column])
-            if kind is float and np.isinf(frame[column]).any():  # nothing that is measured along a run that ended well
-                raise ValueError(f"{column} is infinite")
+            if kind is float and np.isinf(frame[column]).any():
+                if path.parent == run.folder:  # no run that ended well measured that along its training
+                    raise ValueError(f"{column} is infinite")
+                frame[column] = frame[column].replace([np.inf, -np.inf], np.nan)  # a routing after many passes may
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         _report(results, run, path, f"{path.name} is truncated or not what a run writes ({_short(error)})")
         return None

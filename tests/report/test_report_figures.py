@@ -266,6 +266,10 @@ def test_series_are_numbers(folder: Path) -> None:
     assert frame is not None
     assert list(frame["step"]) == [1, 2]
     assert np.isnan(frame["loss"].iloc[1])
+    (run.folder / "test" / "many.csv").write_text("iteration,change\n1,0.5\n2,inf\n")  # an evaluation's may be
+    many = read_series(results, run, "test/many.csv", {"iteration": float, "change": float})
+    assert many is not None
+    assert np.isnan(many["change"].iloc[1])
     for text in ("step,loss\n1,x\n", "step,loss\n1,inf\n", "step\n1\n", "", "\x00"):
         (run.folder / "history.csv").write_text(text)
         assert read_series(results, run, "history.csv", {"step": float, "loss": float}) is None

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import toy
@@ -135,6 +136,8 @@ def test_an_empty_column_of_a_curve_leaves_its_panel_empty(tmp_path: Path) -> No
         frame.to_csv(path, index=False)
     panels = draw("two_digit_curves", collect(folder)).figure.axes
     assert [axes.get_ylabel() for axes in panels] == ["top-2, %", "both > 0.5, %"]
+    drawn = [any(np.isfinite(line.get_ydata()).any() for line in axes.lines) for axes in panels]
+    assert drawn == [True, False]
 
 
 @pytest.mark.parametrize("plan", ["paper", "ablation", "ladder"])

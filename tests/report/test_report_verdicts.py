@@ -103,7 +103,7 @@ def test_a_family_is_corrected_with_what_is_not_run(full: Path) -> None:
 
 
 def test_a_p_of_one_is_adjusted_for_its_whole_family_wherever_it_stands_in_the_file(full: Path) -> None:
-    """Claims that are not run count with p = 1 too: none of them may take its step of Holm's, nor it one of theirs."""
+    """Claims that are not run count with p = 1 too, and equal p stand on the strictest step of theirs."""
     values(full, "cnn", 1.9, 2.0, 2.1, 2.0, 2.0)
     values(full, "capsnet-r3-recon", 2.0, 2.0, 1.8, 2.1, 2.1)  # the same mean
     own = claim("direction", test="welch")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from snakemake.scheduling.job_scheduler import JobScheduler
@@ -51,3 +53,18 @@ def test_a_signal_that_comes_before_snakemake_is_there_reaches_it(monkeypatch: p
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert snakemake._run([sys.executable, "-c", "import time; time.sleep(600)"]) == -signal.SIGTERM
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_the_jobs_of_a_snakemake_are_found_beside_processes_of_any_name(tmp_path: Path) -> None:
+    """The kernel cuts a process' name after 15 bytes, in the middle of a letter if it falls so."""
+    odd = tmp_path / f"{'a' * 14}é"
+    shutil.copy(str(shutil.which("sleep")), odd)
+    job = [sys.executable, "-c", "import time; time.sleep(600)", "-m", "capsbench", "--log", "x"]
+    with subprocess.Popen([odd, "600"]) as other, subprocess.Popen(job) as ours:
+        try:
+            assert b"\xc3)" in Path(f"/proc/{other.pid}/stat").read_bytes()
+            assert snakemake.jobs(os.getpid()) == {ours.pid}
+            assert snakemake.jobs(other.pid) == set()
+        finally:
+            other.kill()
+            ours.kill()
