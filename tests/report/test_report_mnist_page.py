@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
+import pages
 import pandas as pd
 import pytest
 import torch
@@ -20,12 +20,11 @@ from capsbench.evaluation.weights import described, score
 from capsbench.report.collect import collect
 from capsbench.report.tables import long_table
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAPER = REPOSITORY / "results" / "paper"
+PAPER = pages.RESULTS / "paper"
 ROWS = {3: "capsnet-r3-recon", 1: "capsnet-r1-recon"}  # passes of routing
 RUNS = PAPER / "runs" / "mnist"
-LINES = (REPOSITORY / "docs" / "mnist.md").read_text()
-PAGE, README = (" ".join(text.split()) for text in (LINES, (REPOSITORY / "README.md").read_text()))
+LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
+PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
 WEIGHTS = PAPER / "weights" / "mnist-capsnet-r3-recon-seed-0.safetensors"
 
 
@@ -44,9 +43,7 @@ def of_every_seed(condition: str, passes: int = 3) -> pd.DataFrame:
 
 def said(pattern: str, text: str = PAGE) -> list[float]:
     """The numbers that a text has in the place of the groups of `pattern`."""
-    found = re.search(pattern, text)
-    assert found is not None, f"it no longer says what this test reads with {pattern!r}; mend either"
-    return [float(word) for word in found.groups()]
+    return pages.said(pattern, text)
 
 
 def test_the_first_epoch_is_compared_with_the_losses_that_are_stored() -> None:

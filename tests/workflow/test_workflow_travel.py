@@ -326,5 +326,5 @@ def test_an_archive_in_the_folder_itself_holds_no_archive(tmp_path: Path) -> Non
 
 def test_a_folder_in_the_place_of_an_archive_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "plan.json").touch()
-    with pytest.raises(CapsbenchError, match=r"a folder; name the archive's file, such as .*results\.tar\.gz\.$"):
+    with pytest.raises(CapsbenchError, match=r"a folder; name the file, such as .*results\.tar\.gz\.$"):
         pack_results(Console(record=True), tmp_path, tmp_path)

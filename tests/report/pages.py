@@ -1,0 +1,46 @@
+"""What README and the pages of docs/ say, and what the published runs gave, for tests that hold one to the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "results"
+
+
+def words_of(name: str) -> str:
+    """A page of the repository, such as `docs/mnist.md`, as one line."""
+    return " ".join((REPOSITORY / name).read_text().split())
+
+
+def said(pattern: str, text: str) -> list[float]:
+    """The numbers that a text has in the place of the groups of `pattern`."""
+    found = re.search(pattern, text)
+    assert found is not None, f"it no longer says what this test reads with {pattern!r}; mend either"
+    return [float(word) for word in found.groups()]
+
+
+def numbers(cell: str) -> list[float]:
+    """Every number with a decimal point in a cell of a page's table."""
+    return [float(word) for word in re.findall(r"-?\d+\.\d+", cell)]
+
+
+def rows_of(name: str, firsts: Iterable[str], columns: int) -> dict[str, list[str]]:
+    """The one table of a page with so many columns whose rows begin with `firsts`, in that order: their other cells."""
+    lines = (line for line in (REPOSITORY / name).read_text().splitlines() if line.startswith("| "))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    found = {first: cells for first, *cells in rows if first in firsts and len(cells) == columns - 1}
+    assert list(found) == list(firsts)
+    return found
+
+
+def of_seeds(runs: Path, condition: str, metric: str) -> pd.Series:
+    """A metric of every seed in a row's folder of runs, by seed."""
+    files = {int(path.name.partition("-")[2]): path / condition / "metrics.json" for path in runs.glob("seed-*")}
+    found = {seed: json.loads(files[seed].read_text())["metrics"][metric]["value"] for seed in sorted(files)}
+    return pd.Series(found, dtype=float)
