@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
+from capsbench.errors import CapsbenchError
+
 
 def _number_or_all(cores: str) -> str:
     """Snakemake takes 0 and waits for ever."""
     if cores != "all" and not (cores.isdecimal() and int(cores) > 0):
         raise typer.BadParameter(f"{cores!r} is neither a number of at least 1 nor `all`.")
     return cores
+
+
+def refuse_folder(option: str, path: Path | None, example: str) -> None:
+    """Raise CapsbenchError where an option names a folder in the place of a file to write."""
+    if path is not None and path.is_dir():
+        raise CapsbenchError(f"{option} is {path}, a folder; name the file, such as {path / example}.")
 
 
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]

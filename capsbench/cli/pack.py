@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from capsbench.cli.options import refuse_folder
 from capsbench.cli.pack_packages import fetch, listed, missing_packages
 from capsbench.cli.pack_results import write_archive
 from capsbench.data.raw import TORCHVISION
@@ -80,8 +81,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         raise CapsbenchError(
             "Only a clean commit is packed, since its results must name it. Commit your changes first."
         )
-    if to.is_dir():
-        raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'capsbench.tar.gz'}.")
+    refuse_folder("--to", to, "capsbench.tar.gz")
     houses = [House.load(plan) for plan in plans]
     inside = [_inside(house) for house in houses]
     if any(house.plan.tasks.affnist is not None for house in houses):

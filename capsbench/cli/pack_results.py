@@ -10,6 +10,7 @@ from typing import Literal
 
 from rich.console import Console
 
+from capsbench.cli.options import refuse_folder
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.done import is_evaluated
 from capsbench.files import read_json, whole_file
@@ -32,8 +33,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
             f"{results} holds no results (plan.json is missing); name a folder such as results/paper; if a "
             "`capsbench run` was stopped before its report, run `capsbench report PLAN` first."
         )
-    if to.is_dir():
-        raise CapsbenchError(f"--to is {to}, a folder; name the archive's file, such as {to / 'results.tar.gz'}.")
+    refuse_folder("--to", to, "results.tar.gz")
     house = _house_of(results)
     waiting, judged = {}, set()
     for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):

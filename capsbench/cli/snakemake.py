@@ -192,7 +192,7 @@ class _Stop:
                 told.add(pid)
                 with contextlib.suppress(ProcessLookupError):  # it came to its own end
                     os.kill(pid, signal.SIGTERM)
-            time.sleep(0.5)
+            time.sleep(2)  # one that began meanwhile is told then
 
 
 def jobs(snakemake: int) -> set[int]:

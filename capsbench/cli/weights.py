@@ -8,15 +8,15 @@ from rich.console import Console
 
 from capsbench.cli.held import held_device
 from capsbench.cli.inputs import check_weights
+from capsbench.cli.options import refuse_folder
 from capsbench.data.source import DataSource, find_source, source_digest, verify
-from capsbench.errors import CapsbenchError, DataError
+from capsbench.errors import DataError
 from capsbench.provenance import cores
 
 
 def publish_weights(console: Console, run: Path, to: Path, device: str | None) -> None:
     """Write `to` from a run's folder and say what it gives. Raises CapsbenchError, DataError or ResourceError."""
-    if to.is_dir():
-        raise CapsbenchError(f"--to is {to}, a folder; name the file, such as {to / 'weights.safetensors'}.")
+    refuse_folder("--to", to, "weights.safetensors")
     from capsbench.data.digits import load_digits
     from capsbench.evaluation.weights import publish, published_run
 

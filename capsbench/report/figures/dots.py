@@ -41,7 +41,8 @@ def interval_figure(results: Results, task: str, metric: str, title: str) -> Dra
     shown = next(m for m in spec_for(task, results).main if m.name == metric)
     figure = canvas(WIDTH, 0.75 + len(conditions) * (0.3 + 0.33 * len(variants)))
     panels = figure.subplots(len(conditions), 1, sharex=True, squeeze=False)[:, 0]
-    limits = _limits(rows, frame)
+    points = [float(value) for value in frame["value"]] + [row.paper for row in rows if row.paper is not None]
+    limits = limits_around(points, rows[0].unit, room=0.45)
     for axes, condition in zip(panels, conditions, strict=True):
         of = [row for row in rows if row.cell.condition == condition]
         _panel(axes, of, frame[frame["condition"] == condition], variants, limits)
@@ -71,12 +72,14 @@ def interval_figure(results: Results, task: str, metric: str, title: str) -> Dra
     return Drawing(figure, title, " ".join(words + conditions_in_words(results, task)), (task,))
 
 
-def _limits(rows: list[Row], frame: pd.DataFrame) -> Limits:
-    """Every seed and every figure of the paper with room around; intervals may reach beyond."""
-    points = [float(value) for value in frame["value"]] + [row.paper for row in rows if row.paper is not None]
-    room = max(0.45 * (max(points) - min(points)), 0.04 * abs(max(points)), 1e-6)
-    low, high = min(points) - room, max(points) + room
-    if rows[0].unit == "%":
+def limits_around(points: list[float], unit: str, room: float) -> Limits:
+    """Every point with room around, a share of their range, but no per cent below 0 or above 100.
+
+    Intervals may reach beyond.
+    """
+    width = max(room * (max(points) - min(points)), 0.04 * abs(max(points)), 1e-6)
+    low, high = min(points) - width, max(points) + width
+    if unit == "%":
         return Limits(max(0.0, low), min(100.0, high))
     return Limits(low, high)
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from capsbench.report.against_reference import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.dots import Limits, draw_interval
+from capsbench.report.figures.dots import draw_interval, limits_around
 from capsbench.report.figures.style import INK, MUTED, PALE, WIDTH, canvas, label, tidy
 from capsbench.report.ladder_table import cost_of, ladder_caption
 from capsbench.report.results import Results
@@ -41,7 +41,7 @@ def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:
     found = [(y, row.own.mean) for y, row in enumerate(rows) if row.own.mean is not None]
     means = [mean for _, mean in found]
     axes.plot(means, [y for y, _ in found], color=PALE, lw=1.5, zorder=1)
-    limits = _limits(means, rows[0].metric.unit)
+    limits = limits_around(means, rows[0].metric.unit, room=0.25)
     for y, row in enumerate(rows):
         draw_interval(axes, row.own, y, limits)
         parameters, flops = cost_of(results, row)
@@ -62,13 +62,6 @@ def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:
     tidy(axes, "x")
     axes.tick_params(axis="y", pad=8)  # an arrow head has room beside the panel
     axes.spines["left"].set_visible(False)
-
-
-def _limits(means: list[float], unit: str) -> Limits:
-    """The means, of which there is one at least, with room around; intervals may reach beyond."""
-    low, high = min(means), max(means)
-    room = max(0.25 * (high - low), 0.02 * abs(high), 1e-6)
-    return Limits(max(0.0, low - room), min(100.0, high + room)) if unit == "%" else Limits(low - room, high + room)
 
 
 def _short(text: str) -> str:
