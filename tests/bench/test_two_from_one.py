@@ -1,0 +1,141 @@
+"""benchmarks/two_from_one.py: what a model says of two digits, from what it says of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from capsbench.data.digits import load_digits
+from capsbench.evaluation.run import load_model
+from capsbench.files import write_json
+from capsbench.pipeline import dataset_record, open_house
+from capsbench.training.probe_two_digit import accuracies, make_pairs
+from capsbench.training.run import Setting, train_run
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PLAN = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+width: 0.25
+training: {steps: 300, batch: 32, rate: 3.0e-3, precision: float32}
+tasks:
+  two_digit:
+    variants: [two-digit-sum-linear, two-digit-sum-vectors, two-digit-average-mlp, two-digit-uniform]
+    pairs: 300
+    last_epochs: 1
+"""
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("two_from_one", REPOSITORY / "benchmarks" / "two_from_one.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def trained(tmp_path: Path, results: Path, no_data: dict[str, str]):
+    (plan := tmp_path / "two.yaml").write_text(PLAN)
+    house, source = open_house(plan)
+    cpu = torch.device("cpu")
+    digits = load_digits(source, cpu)
+
+    def train(variant: str) -> Path:
+        cell = house.cell("two_digit", variant)
+        train_run(Setting(house, cell, digits, dataset_record(source), cpu, 1, print), 0, lambda *_: None)
+        return house.run_folder(cell, 0)
+
+    def of_the_suite(variant: str) -> dict[str, float]:
+        cell = house.cell("two_digit", variant)
+        model = load_model(house, cell, house.run_folder(cell, 0) / "weights.safetensors")
+        with torch.inference_mode():
+            pairs = make_pairs(cell.options, digits.test)
+            return {name: 100 * accuracies(model, of)[0] for name, of in pairs.items()}
+
+    return plan, train, of_the_suite
+
+
+def ask(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, plan: Path, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["two_from_one.py", *words, "--plan", str(plan)])
+    return tool.main()
+
+
+def given(*rows: dict[int, list[float]], size: int) -> torch.Tensor:
+    """e [n, 10, size], 0 where no class is named."""
+    e = torch.zeros(len(rows), 10, size)
+    for row, classes in enumerate(rows):
+        for digit, value in classes.items():
+            e[row, digit] = torch.tensor(value)
+    return e
+
+
+def test_numbers_that_speak_against_the_other_digit_lose_the_pair_and_unopposed_win_it(tool) -> None:
+    labels = torch.tensor([[0, 1]])
+    nothing = torch.zeros(1, 10, 1)
+    # class 2 is no digit's, and nobody is against it; 0 and 1 are against each other
+    a, b = given({0: [3.0], 1: [-5.0]}, size=1), given({0: [-5.0], 1: [3.0]}, size=1)
+    whole, added, unopposed, larger = tool.rightly(a + b, a, b, nothing, labels, numbers=True)[0].tolist()
+    assert (whole, added, unopposed, larger) == (False, False, True, True)
+    size, along, kept = tool.added_to_own(a, b, nothing, labels)[0].tolist()
+    assert (size, along, kept) == pytest.approx((5 / 3, -5 / 3, 2 / 3))
+
+
+def test_vectors_that_point_elsewhere_leave_the_length(tool) -> None:
+    labels = torch.tensor([[0, 1]])
+    nothing = torch.zeros(1, 10, 2)
+    a = given({0: [3.0, 0.0], 1: [0.0, 1.0]}, size=2)
+    b = given({0: [0.0, 4.0], 1: [3.0, 0.0]}, size=2)
+    assert tool.rightly(a + b, a, b, nothing, labels, numbers=False).tolist() == [[True] * 4]
+    assert tool.added_to_own(a, b, nothing, labels)[0].tolist() == pytest.approx([4 / 3, 0, 5 / 3])
+    # a length ranks -3 first, a number last
+    a, b = given({0: [-3.0]}, size=1), given({1: [3.0]}, size=1)
+    assert tool.rightly(a + b, a, b, torch.zeros(1, 10, 1), labels, numbers=False).all()
+    assert not tool.rightly(a + b, a, b, torch.zeros(1, 10, 1), labels, numbers=True).any()
+
+
+def test_an_empty_image_counts_once(tool) -> None:
+    labels, nothing = torch.tensor([[0, 1]]), torch.full((1, 10, 1), -4.0)
+    a, b = given({0: [7.0]}, size=1) - 4, given({1: [5.0]}, size=1) - 4
+    assert tool.rightly(a + b + 4, a, b, nothing, labels, numbers=True).all()
+    assert tool.added_to_own(a, b, nothing, labels).tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("variant", ["two-digit-sum-linear", "two-digit-sum-vectors"])
+def test_whole_is_the_accuracy_of_the_suite(tool, trained, variant: str, monkeypatch, capsys, tmp_path: Path) -> None:
+    plan, train, of_the_suite = trained
+    run = train(variant)
+    assert ask(tool, monkeypatch, plan, str(run), "--to", str(tmp_path / "rows.json")) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert {row["condition"]: row["whole"] for row in rows} == pytest.approx(of_the_suite(variant))
+    assert all(row["pairs"] == 300 and 5 < row["whole"] < 100 for row in rows)
+    assert all(abs(row["whole"] - row["added"]) < 20 for row in rows)  # few places see both digits
+    assert "added along" in capsys.readouterr().out
+
+
+def test_what_cannot_be_looked_at_is_a_sentence(tool, trained, monkeypatch, tmp_path: Path) -> None:
+    plan, train, _ = trained
+    for variant in ("two-digit-average-mlp", "two-digit-uniform"):  # a hidden layer; capsules
+        (folder := tmp_path / variant).mkdir()
+        write_json(folder / "manifest.json", {"run": {"task": "two_digit", "variant": variant, "seed": 0}})
+        with pytest.raises(SystemExit, match=f"{variant}; this looks at scores that are one linear map"):
+            ask(tool, monkeypatch, plan, str(folder))
+    run = train("two-digit-sum-linear")
+    other = tmp_path / "other.yaml"
+    other.write_text(PLAN.replace("batch: 32", "batch: 16"))
+    with pytest.raises(SystemExit, match="in another way than this run"):
+        ask(tool, monkeypatch, other, str(run))
+    (run / "weights.safetensors").write_bytes(b"other")
+    with pytest.raises(SystemExit, match=r"weights\.safetensors is missing, or not what the run's"):
+        ask(tool, monkeypatch, plan, str(run))
+    with pytest.raises(SystemExit, match="nothing is no finished run"):
+        ask(tool, monkeypatch, plan, str(tmp_path / "nothing"))
