@@ -66,6 +66,11 @@ class Pipeline:
                 f"--config {next(iter(overrides))}=... would change the plan unseen; write it into a copy of {path}."
             )
         pipeline = cls(*(open_house_without_torch(path) if main else open_house(path, download=False)))
+        if any(brace in str(pipeline.house.folder) for brace in "{}"):
+            raise PlanError(
+                f"{pipeline.house.folder} has braces, which make a path a pattern to Snakemake; set CAPSBENCH_RESULTS "
+                "to a folder without them."
+            )
         if main:
             with writable(pipeline.house.folder):
                 return pipeline.brought_up_to_date()

@@ -117,3 +117,12 @@ def test_a_plan_that_was_read_beside_a_snakemake_at_work_is_not_begun_after_it(p
     with pytest.raises(ResourceError, match="Another Snakemake is at work on"):
         second.begin()
     first.begin()
+
+
+def test_a_results_folder_with_braces_is_refused_before_snakemake_takes_it_for_a_pattern(
+    place, no_data, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path / "{scratch}"))
+    with pytest.raises(PlanError, match="has braces, which make a path a pattern to Snakemake; set CAPSBENCH_RESULTS"):
+        Pipeline.from_snakemake([place.plan()], {}, main=True)
+    assert not (tmp_path / "{scratch}").exists()
