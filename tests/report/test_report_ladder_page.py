@@ -48,7 +48,11 @@ def test_the_words_have_the_table_s_numbers() -> None:
     ]
     page = r"names both digits in ([\d.]+) % of the pairs, with ten plain scores it names them in ([\d.]+)\."
     readme = r"both digits in ([\d.]+) % of the pairs with ten plain scores, in ([\d.]+) with the lengths"
+    row = r"CNN, sum pooling, lengths of vectors \[3\] \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| 3 \|"
+    everything = pd.read_csv(LADDER / "tables" / "two_digit.csv").set_index(["variant", "condition", "metric"])
+    of_row = everything.loc[("two-digit-sum-vectors", "56x28", "top2_accuracy"), ["mean", "ci_low", "ci_high"]]
     for pattern, name, expected in (
+        (row, "README.md", of_row.tolist()),
         (page, PAGE, [vectors, plain]),
         (r"above one half in ([\d.]+) % \(with plain scores in ([\d.]+)\)", PAGE, above),
         (readme, "README.md", [plain, vectors]),
