@@ -42,7 +42,7 @@ def test_the_suite_s_claims_hold_together() -> None:
 
 def test_every_claim_has_a_shipped_plan_that_can_decide_it() -> None:
     """All cells of a claim are rows of one plan, on its data: of two plans nothing is compared."""
-    names = ("paper", "paper-authors", "ablation", "ladder", "precision", "fashion-mnist", "kmnist")
+    names = ("paper", "paper-authors", "ablation", "ladder", "precision", "fashion-mnist", "kmnist", "two-digit-again")
     houses = {name: House.load(config_folder() / f"{name}.yaml") for name in names}
     rows = {
         name: {(cell.task, cell.variant, data) for cell in house.cells for data in data_of(house, cell.task)}
