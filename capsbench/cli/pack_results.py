@@ -13,7 +13,7 @@ from rich.console import Console
 from capsbench.cli.options import refuse_folder
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.done import is_evaluated
-from capsbench.files import read_json, whole_file
+from capsbench.files import read_json, read_record, whole_file
 from capsbench.locks import is_held
 from capsbench.plan import House
 
@@ -34,6 +34,12 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
             "`capsbench run` was stopped before its report, run `capsbench report PLAN` first."
         )
     refuse_folder("--to", to, "results.tar.gz")
+    if not read_record(results / "plan.json").get("name"):  # packed all the same: it may be all that leaves this machine
+        console.print(
+            f"{results / 'plan.json'} cannot be read, and `capsbench bring` takes no archive without it; write it anew "
+            "with `capsbench report PLAN` and pack again.",
+            markup=False,
+        )
     house = _house_of(results)
     waiting, judged = {}, set()
     for manifest in sorted(results.glob("runs/*/*/*/manifest.json")):

@@ -288,3 +288,17 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
     assert "gone.tar.gz: it has no run of this plan" in console.export_text()
     with pytest.raises(ResourceError), sole(here[0].folder, print):
         bring(console, [whole], here[0].path)
+
+
+def test_results_whose_plan_json_is_torn_are_packed_and_it_is_said_that_nothing_takes_them(
+    there: House, tmp_path: Path
+) -> None:
+    console = Console(record=True, width=300)
+    archive = tmp_path / "torn.tar.gz"
+    (there.folder / "plan.json").write_text('{"schema": 1, "na')
+    pack_results(console, there.folder, archive)
+    assert "cannot be read, and `capsbench bring` takes no archive without it" in console.export_text()
+    with tarfile.open(archive) as packed:
+        assert any(name.endswith("cnn/seed-0/manifest.json") for name in packed.getnames())
+    with pytest.raises(DataError, match=r"has no plan\.json that names a plan"):
+        bring(console, [archive], None)
