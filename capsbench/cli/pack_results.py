@@ -34,9 +34,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
             "`capsbench run` was stopped before its report, run `capsbench report PLAN` first."
         )
     refuse_folder("--to", to, "results.tar.gz")
-    if not read_record(results / "plan.json").get(
-        "name"
-    ):  # packed all the same: more may never leave this machine
+    if not read_record(results / "plan.json").get("name"):  # packed all the same: more may never leave this machine
         console.print(
             f"{results / 'plan.json'} cannot be read, and `capsbench bring` takes no archive without it; write it anew "
             "with `capsbench report PLAN` and pack again.",
