@@ -39,6 +39,16 @@ def test_one_side_on_other_data_judges_nothing(tmp_path: Path) -> None:
         assert reason == ("official data missing", "official data missing: scored on affnist and affnist-synth")
 
 
+def test_runs_that_suggested_a_claim_do_not_judge_it(full: Path) -> None:
+    said = claim("direction", plan="ladder", from_runs=True)
+    judgement = one(full, said)
+    assert (judgement.verdict, judgement.reason) == ("not run", "suggested by runs")
+    assert judgement.why == "runs suggested it, perhaps some of these; only those of config/ladder.yaml judge it."
+    assert one(full, said | {"from_runs": False}).verdict != "not run"
+    toy.change_json(full / "plan.json", name="ladder")
+    assert one(full, said).verdict != "not run"
+
+
 def test_runs_that_all_failed_are_not_said_to_have_other_data(full: Path) -> None:
     for seed in range(5):
         toy.fail(full, "mnist", "capsnet-r3-recon", seed)
