@@ -82,7 +82,7 @@ class Claim(Strict):
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
     plan: str | tuple[str, ...] | None = None  # whose results judge it for good; its family's where it has no own
-    from_runs: bool = False  # runs suggested it: only the results of its own plan, which has other seeds, judge it
+    known_seeds: list[int] = Field(default=[])  # of runs that suggested it: results with any of them do not judge it
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @field_validator("plan", mode="before")
@@ -136,7 +136,7 @@ class Claim(Strict):
 
 
 _JUDGING = tuple(
-    set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "from_runs", "untested"}
+    set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "known_seeds", "untested"}
 )
 
 
@@ -206,8 +206,6 @@ def _check(claim: Claim, place: str, families: dict[str, str], shipped: dict[str
         raise PlanError(f"{place}.family: no family {claim.family!r}{nearest(claim.family, families)}")
     if claim.untested is not None:
         return
-    if claim.from_runs and not claim.plans:
-        raise PlanError(f"{place}.from_runs: name the plan whose runs judge it (`plan`, or `plans` of its family).")
     if lost := [name for name in claim.plans if not (config_folder() / f"{name}.yaml").is_file()]:
         raise PlanError(f"{place}.plan: there is no config/{lost[0]}.yaml.")
     for key in ("cell", "baseline"):

@@ -14,7 +14,7 @@ VERDICTS: dict[Verdict, str] = {  # in the order of the page
     "(docs/reproduction.md names the exceptions)",
     "not reproduced": "our interval contradicts it",
     "undecided": "our interval allows either",
-    "not run": "the runs, the data or the full protocol are missing",
+    "not run": "the runs, the data or the full protocol are missing, or the runs are those that suggested the claim",
 }
 
 

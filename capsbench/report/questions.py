@@ -52,6 +52,8 @@ QUESTIONS = (
             "affnist-synth-routing-harms-shared": "worse",
             "multimnist-routing-helps": "better",
             "two-digit-routing-helps": "better",
+            "two-digit-routing-helps-beside": "better",
+            "two-digit-dynamic-harms": "worse",
         },
     ),
 )

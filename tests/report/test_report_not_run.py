@@ -40,13 +40,12 @@ def test_one_side_on_other_data_judges_nothing(tmp_path: Path) -> None:
 
 
 def test_runs_that_suggested_a_claim_do_not_judge_it(full: Path) -> None:
-    said = claim("direction", plan="ladder", from_runs=True)
-    judgement = one(full, said)
-    assert (judgement.verdict, judgement.reason) == ("not run", "suggested by runs")
-    assert judgement.why == "runs suggested it, perhaps some of these; only those of config/ladder.yaml judge it."
-    assert one(full, said | {"from_runs": False}).verdict != "not run"
-    toy.change_json(full / "plan.json", name="ladder")
-    assert one(full, said).verdict != "not run"
+    """Whatever plan they stand in, and be it one of them among others."""
+    for known, words in (([3, 4, 7], "runs of seeds 3 and 4 suggested it"), ([0, 9], "runs of seed 0 suggested it")):
+        judgement = one(full, claim("direction", known_seeds=known))
+        assert (judgement.verdict, judgement.reason) == ("not run", "suggested by runs")
+        assert judgement.why == f"{words}; only other seeds judge it."
+    assert one(full, claim("direction", known_seeds=[5, 6])).verdict != "not run"
 
 
 def test_runs_that_all_failed_are_not_said_to_have_other_data(full: Path) -> None:

@@ -110,7 +110,9 @@ def numbers(pattern: str) -> tuple[int, ...]:
 
 def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
     counts, claims = stored["counts"], stored["claims"]
-    assert numbers(r"Of these (\d+) claims (\d+) are reproduced, (\d+) \*\*not reproduced\*\*") == (
+    assert numbers(
+        r"Of these (\d+) claims (\d+) are reproduced \(three of them [^)]*\), (\d+) \*\*not reproduced\*\*"
+    ) == (
         len(claims),
         counts["reproduced"],
         counts["not reproduced"],
@@ -175,7 +177,11 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         assert told[name] == [*(f"{value:.1f}" for value in (found.mean, found.low, found.high)), str(found.n)], name
 
 
-def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(stored) -> None:
+def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
+    frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
+    beside = frame.groupby("variant").value.mean()[["two-digit-kmeans", "two-digit-uniform-half"]]
+    told = said(r"side by side k-means may\*\* \(([\d.]+) against ([\d.]+) %\)")
+    assert [float(word) for word in told] == pytest.approx(beside.tolist(), abs=0.0501)
     (claim,) = (claim for claim in stored["claims"] if claim["id"] == "two-digit-routing-helps")
     told = said(r"K-means routing is ([\d.]+) points below them \(95 % interval (-[\d.]+) to ([\d.]+), undecided\)")
     effect = [-claim["effect"], claim["ci_low"], claim["ci_high"]]
@@ -264,6 +270,7 @@ def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() ->
         assert claim["verdict"] == "not reproduced"
         shown = tuple(f"{claim[end]:.1f}" for end in ("effect", "ci_low", "ci_high"))
         assert "**Not reproduced: {} %, {} to {}.**".format(*shown) in page
+        assert said(r"they do in ([\d.]+) \(\[([\d.]+) to ([\d.]+), three seeds\]") == shown
     table = pd.read_csv(REPOSITORY / "results" / "ablation" / "tables" / "ablation.csv")
     table = table[(table.condition == "56x28") & (table.metric == "top2_accuracy")].set_index("variant")
     ends = ("difference", "ci_low", "ci_high")

@@ -116,9 +116,10 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     plan = results.plan
     if missing := [f"{s.task}/{s.variant}" for s in sides if s.variant not in plan.tasks.get(s.task, [])]:
         return NotRun("this plan has no such cell", f"this plan has no cell {listing(dict.fromkeys(missing))}")
-    if claim.from_runs and plan.name.removesuffix("-digits") not in claim.plans:
-        homes = listing([f"config/{home}.yaml" for home in claim.plans])
-        return NotRun(SUGGESTED, f"runs suggested it, perhaps some of these; only those of {homes} judge it")
+    named = {(side.task, side.variant) for side in sides}
+    if known := sorted({run.seed for run in plan.runs if (run.task, run.variant) in named} & {*claim.known_seeds}):
+        seeds = "seed" if len(known) == 1 else "seeds"
+        return NotRun(SUGGESTED, f"runs of {seeds} {listing(known)} suggested it; only other seeds judge it")
     if reason := _other_data(results, claim, sides):
         return reason
     found = [reduced for side in sides for reduced in reductions(results, side)]
