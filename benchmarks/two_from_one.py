@@ -3,19 +3,20 @@
     python benchmarks/two_from_one.py RUN... --plan config/lengths.yaml [--to FILE.json]
 
 Each RUN is the folder of a finished run of the two-digit transfer, with its weights.safetensors, whose scores come from
-one linear map of pooled features: plain numbers, or lengths of vectors. Every test pair is shown whole, each of its
-digits alone at its place, and nothing. What the map gives a class, a number or a vector e, hardly needs the pair: B
-adds d(B) = e(B) - e(nothing), and e(pair) is nearly e(A) + d(B). Classes are ranked by their scores, and a pair is
-right if its own two come first, in four ways:
+one linear map of pooled features: plain numbers, or lengths of vectors. What the map gives the classes, numbers or
+vectors e, is looked at for every test pair, e(pair), for each of its digits on 28x28 as in training, e(A) and e(B), and
+for an empty 28x28, e(nothing). Sums over places add up, but for the places that see both digits or neither. Classes
+are ranked by their scores, and a pair is right if its own two come first, in four ways:
 
     whole      e(pair): the accuracy of the final weights
-    added      e(A) + d(B) for every class: nothing in the trunk sees both digits
+    added      e(A) + e(B) - e(nothing): nothing but the two digits themselves
     unopposed  the same, but a digit's own class has what that digit gives it alone: the other adds nothing to it
     larger     the larger of both digits' scores: neither adds anything to the other
 
-Where digits speak against each other's class, `unopposed` and `larger` are right and `whole` is not. The other columns
-are medians over digits, of what the other digit adds to a digit's own class, as shares of the |e| that it has alone:
-`added size` is |d|, `added along` its part along e (-1 takes away all there is), `length kept` |e + d|.
+So `added` less than `larger` is what the digits do to each other, and `whole` less than `added` what the larger image
+does. Four medians over digits follow, of what ranks a class, the number or the length of e, when the digit is alone:
+`own` its class, `other` the other digit's class, `third` the best of the others; and `kept`, of what its own class has
+over `third`, the share that it has in the whole pair (below 0 it lost its place).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from capsbench.training.probe_two_digit import make_pairs
 REPOSITORY = Path(__file__).resolve().parent.parent
 BATCH = 250
 WAYS = ("whole", "added", "unopposed", "larger")
-SHARES = ("added size", "added along", "length kept")
+MEDIANS = ("own", "other", "third", "kept")
 
 
 def main() -> int:
@@ -84,21 +85,23 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
         sys.exit(f"{weights} is missing, or not what the run's manifest.json tells of; train the run again.")
     model = load_model(house, cell, weights)
     test = load_digits(source, torch.device("cpu")).test
+    nothing = given_by(model, torch.zeros(1, 1, 28, 28))  # [1, K, D]
+    numbers = spec.scores == "classes"
     rows = []
     for condition, pairs in make_pairs(cell.options, test).items():  # type: ignore[arg-type]
-        right, shares = [], []
+        right, ranks = [], []
         for start in range(0, pairs.size, BATCH):
             made = pairs.make(torch.arange(start, min(start + BATCH, pairs.size)))
-            whole, a, b = (given_by(model, x) for x in (made.images, made.digits[:, :1], made.digits[:, 1:]))
-            nothing = given_by(model, torch.zeros_like(made.images[:1]))  # [1, K, D]
-            right.append(rightly(whole, a, b, nothing, made.labels, numbers=spec.scores == "classes"))
-            shares.append(added_to_own(a, b, nothing, made.labels))
+            alone = test.images[made.bases].float() / 255  # [n, 2, 28, 28]
+            whole, a, b = (given_by(model, x) for x in (made.images, alone[:, :1], alone[:, 1:]))
+            right.append(rightly(whole, a, b, nothing, made.labels, numbers))
+            ranks.append(ranks_of(whole, a, b, made.labels, numbers))
         accuracies = 100 * torch.cat(right).double().mean(0)
-        medians = torch.cat(shares).median(0).values
+        medians = torch.cat(ranks).median(0).values
         rows.append(
             {"variant": variant, "seed": manifest["run"]["seed"], "condition": condition, "pairs": pairs.size}
             | dict(zip(WAYS, accuracies.tolist(), strict=True))
-            | dict(zip(SHARES, medians.tolist(), strict=True))
+            | dict(zip(MEDIANS, medians.tolist(), strict=True))
             | {"digest": manifest["digest"], "weights": manifest["weights"]}
         )
     return rows
@@ -140,16 +143,19 @@ def rightly(whole: Tensor, a: Tensor, b: Tensor, nothing: Tensor, labels: Tensor
     return torch.stack([exactly(of, labels) for of in scores], 1)
 
 
-def added_to_own(a: Tensor, b: Tensor, nothing: Tensor, labels: Tensor) -> Tensor:
-    """What the other digit adds to a digit's own class, in SHARES of |e| alone: [2n, 3], the first digits before."""
-    rows = torch.arange(len(labels))
-    shares = []
-    for digit, alone, other in zip(labels.unbind(1), (a, b), (b, a), strict=True):
-        e = alone[rows, digit]  # [n, D]
-        d = other[rows, digit] - nothing[0, digit]  # [n, D]
-        size = length(e)  # [n]
-        shares.append(torch.stack([length(d) / size, (d * e).sum(1) / size**2, length(e + d) / size], 1))
-    return torch.cat(shares)
+def ranks_of(whole: Tensor, a: Tensor, b: Tensor, labels: Tensor, numbers: bool) -> Tensor:
+    """MEDIANS of every digit, the first digits of the pairs before the second: [2n, 4]; arguments as of `rightly`."""
+    in_pair = ranked(whole, numbers)  # [n, K]
+    found = []
+    for place, e in enumerate((a, b)):
+        alone = ranked(e, numbers)  # [n, K]
+        own, other = alone.gather(1, labels).roll(-place, 1).unbind(1)
+        third, third_in_pair = (
+            scores.scatter(1, labels, torch.full(labels.shape, -torch.inf)).amax(1) for scores in (alone, in_pair)
+        )
+        over = in_pair.gather(1, labels)[:, place] - third_in_pair
+        found.append(torch.stack([own, other, third, over / (own - third)], 1))
+    return torch.cat(found)
 
 
 if __name__ == "__main__":
