@@ -3,18 +3,19 @@
     python benchmarks/two_from_one.py RUN... --plan config/lengths.yaml [--to FILE.json]
 
 Each RUN is the folder of a finished run of the two-digit transfer, with its weights.safetensors, whose scores come from
-one linear map of pooled features: plain numbers, or lengths of vectors. What the map gives the classes, numbers or
-vectors e, is looked at for every test pair, e(pair), for each of its digits on 28x28 as in training, e(A) and e(B), and
-for an empty 28x28, e(nothing). Sums over places add up, but for the places that see both digits or neither. Classes
-are ranked by their scores, and a pair is right if its own two come first, in four ways:
+one linear map of features summed over all places: plain numbers, or lengths of vectors. What the map gives the classes,
+numbers or vectors e, is looked at for every test pair, e(pair), and for each of its digits on 28x28 as in training,
+e(A) and e(B). The trunk does not pad, so in a pair the places of A and those of B give what they give alone, and
+e(pair) = e(A) + e(B) - bias + what the places between see, of both digits. Classes are ranked by their scores, and a
+pair is right if its own two come first, in four ways:
 
     whole      e(pair): the accuracy of the final weights
-    added      e(A) + e(B) - e(nothing): nothing but the two digits themselves
+    added      e(A) + e(B) - bias: without the places between
     unopposed  the same, but a digit's own class has what that digit gives it alone: the other adds nothing to it
     larger     the larger of both digits' scores: neither adds anything to the other
 
-So `added` less than `larger` is what the digits do to each other, and `whole` less than `added` what the larger image
-does. Four medians over digits follow, of what ranks a class, the number or the length of e, when the digit is alone:
+So `added` less than `larger` is what the digits do to each other, and `whole` less than `added` what the places between
+do. Four medians over digits follow, of what ranks a class, the number or the length of e, when the digit is alone:
 `own` its class, `other` the other digit's class, `third` the best of the others; and `kept`, of what its own class has
 over `third`, the share that it has in the whole pair (below 0 it lost its place).
 """
@@ -76,8 +77,8 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
     house, source = open_results(plan)
     cell = house.cell(task, variant)
     spec = cell.spec
-    if not isinstance(spec, TwoDigitSpec) or spec.head != "pool" or spec.dense or spec.pooling == "max":
-        sys.exit(f"{run} is of {task}/{variant}; this looks at scores that are one linear map of sums or averages.")
+    if not isinstance(spec, TwoDigitSpec) or spec.head != "pool" or spec.dense or spec.pooling != "sum":
+        sys.exit(f"{run} is of {task}/{variant}; this looks at scores that are one linear map of sums.")
     if {key: value for key, value in manifest["config"].items() if key != "steps"} != cell.config():
         sys.exit(f"{plan} trains {task}/{variant} in another way than this run; name the run's own plan with --plan.")
     weights = run / "weights.safetensors"
@@ -85,7 +86,7 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
         sys.exit(f"{weights} is missing, or not what the run's manifest.json tells of; train the run again.")
     model = load_model(house, cell, weights)
     test = load_digits(source, torch.device("cpu")).test
-    nothing = given_by(model, torch.zeros(1, 1, 28, 28))  # [1, K, D]
+    bias = model.classes.bias.detach().view(1, 10, -1)  # type: ignore[operator, union-attr]  # [1, K, D]
     numbers = spec.scores == "classes"
     rows = []
     for condition, pairs in make_pairs(cell.options, test).items():  # type: ignore[arg-type]
@@ -94,7 +95,7 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
             made = pairs.make(torch.arange(start, min(start + BATCH, pairs.size)))
             alone = test.images[made.bases].float() / 255  # [n, 2, 28, 28]
             whole, a, b = (given_by(model, x) for x in (made.images, alone[:, :1], alone[:, 1:]))
-            right.append(rightly(whole, a, b, nothing, made.labels, numbers))
+            right.append(rightly(whole, a, b, bias, made.labels, numbers))
             ranks.append(ranks_of(whole, a, b, made.labels, numbers))
         accuracies = 100 * torch.cat(right).double().mean(0)
         medians = torch.cat(ranks).median(0).values
@@ -124,16 +125,16 @@ def ranked(e: Tensor, numbers: bool) -> Tensor:
     return e.squeeze(2) if numbers else length(e)
 
 
-def rightly(whole: Tensor, a: Tensor, b: Tensor, nothing: Tensor, labels: Tensor, numbers: bool) -> Tensor:
+def rightly(whole: Tensor, a: Tensor, b: Tensor, bias: Tensor, labels: Tensor, numbers: bool) -> Tensor:
     """Whether pairs are right in each of WAYS: [n, 4] bool.
 
     Args:
         whole, a, b: e of the pairs and of their first and second digits alone, [n, K, D].
-        nothing: e of an empty image, [1, K, D].
+        bias: of the map, [1, K, D], which a and b both have.
         labels: [n, 2] int64.
         numbers: e are plain numbers (D = 1) and not vectors.
     """
-    added = a + b - nothing  # [n, K, D]
+    added = a + b - bias  # [n, K, D]
     unopposed = added.clone()
     rows = torch.arange(len(labels))
     for digit, alone in zip(labels.unbind(1), (a, b), strict=True):

@@ -81,10 +81,10 @@ def given(*rows: dict[int, list[float]], size: int) -> torch.Tensor:
 
 def test_numbers_that_speak_against_the_other_digit_lose_the_pair_and_unopposed_win_it(tool) -> None:
     labels = torch.tensor([[0, 1]])
-    nothing = torch.zeros(1, 10, 1)
+    bias = torch.zeros(1, 10, 1)
     # class 2 is no digit's, and nobody is against it; 0 and 1 are against each other
     a, b = given({0: [3.0], 1: [-5.0]}, size=1), given({0: [-5.0], 1: [3.0]}, size=1)
-    whole, added, unopposed, larger = tool.rightly(a + b, a, b, nothing, labels, numbers=True)[0].tolist()
+    whole, added, unopposed, larger = tool.rightly(a + b, a, b, bias, labels, numbers=True)[0].tolist()
     assert (whole, added, unopposed, larger) == (False, False, True, True)
     assert tool.ranks_of(a + b, a, b, labels, numbers=True).tolist() == [pytest.approx([3, -5, 0, -2 / 3])] * 2
     shifted = tool.ranks_of(a + b + 7, a + 7, b + 7, labels, numbers=True)
@@ -93,10 +93,10 @@ def test_numbers_that_speak_against_the_other_digit_lose_the_pair_and_unopposed_
 
 def test_vectors_that_point_elsewhere_leave_the_length(tool) -> None:
     labels = torch.tensor([[0, 1]])
-    nothing = torch.zeros(1, 10, 2)
+    bias = torch.zeros(1, 10, 2)
     a = given({0: [3.0, 0.0], 1: [0.0, 1.0]}, size=2)
     b = given({0: [0.0, 4.0], 1: [3.0, 0.0]}, size=2)
-    assert tool.rightly(a + b, a, b, nothing, labels, numbers=False).tolist() == [[True] * 4]
+    assert tool.rightly(a + b, a, b, bias, labels, numbers=False).tolist() == [[True] * 4]
     first, second = tool.ranks_of(a + b, a, b, labels, numbers=False).tolist()
     assert first == pytest.approx([3, 1, 0, 5 / 3])
     assert second == pytest.approx([3, 4, 0, 10**0.5 / 3])
@@ -106,10 +106,10 @@ def test_vectors_that_point_elsewhere_leave_the_length(tool) -> None:
     assert not tool.rightly(a + b, a, b, torch.zeros(1, 10, 1), labels, numbers=True).any()
 
 
-def test_an_empty_image_counts_once(tool) -> None:
-    labels, nothing = torch.tensor([[0, 1]]), torch.full((1, 10, 1), -4.0)
+def test_the_bias_counts_once(tool) -> None:
+    labels, bias = torch.tensor([[0, 1]]), torch.full((1, 10, 1), -4.0)
     a, b = given({0: [7.0]}, size=1) - 4, given({1: [5.0]}, size=1) - 4
-    assert tool.rightly(a + b + 4, a, b, nothing, labels, numbers=True).all()
+    assert tool.rightly(a + b + 4, a, b, bias, labels, numbers=True).all()
     assert tool.ranks_of(a + b + 4, a, b, labels, numbers=True)[:, 3].tolist() == [1, 1]
 
 
