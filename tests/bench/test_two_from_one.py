@@ -14,6 +14,7 @@ import torch
 from capsbench.data.digits import load_digits
 from capsbench.evaluation.run import load_model
 from capsbench.files import write_json
+from capsbench.models import build_model
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.training.probe_two_digit import accuracies, make_pairs
 from capsbench.training.run import Setting, train_run
@@ -111,6 +112,21 @@ def test_the_bias_counts_once(tool) -> None:
     a, b = given({0: [7.0]}, size=1) - 4, given({1: [5.0]}, size=1) - 4
     assert tool.rightly(a + b + 4, a, b, bias, labels, numbers=True).all()
     assert tool.ranks_of(a + b + 4, a, b, labels, numbers=True)[:, 3].tolist() == [1, 1]
+
+
+def test_a_digit_s_places_in_a_pair_give_what_they_give_alone(tool) -> None:
+    """What the docstring rests on: one above the other, of 22 rows of places the first 8 see A, the last 8 B."""
+    torch.manual_seed(0)
+    model = build_model("two-digit-sum-linear", image_size=28)
+    a, b = torch.rand(2, 3, 1, 28, 28)
+    pair = model.trunk(torch.cat([a, b], 2))  # [3, 128, 22, 8]
+    assert pair.shape[2:] == (22, 8)
+    torch.testing.assert_close(pair[:, :, :8], model.trunk(a))
+    torch.testing.assert_close(pair[:, :, 14:], model.trunk(b))
+    between = model.classes(pair[:, :, 8:14].sum((2, 3))) - model.classes.bias
+    whole, alone = (tool.given_by(model, x) for x in (torch.cat([a, b], 2), torch.cat([a, b])))
+    added = alone[:3] + alone[3:] - model.classes.bias[:, None] + between[:, :, None]
+    torch.testing.assert_close(whole, added.detach(), atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["two-digit-sum-linear", "two-digit-sum-vectors"])

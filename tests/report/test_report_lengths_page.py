@@ -1,0 +1,56 @@
+"""What README and docs/two-digits.md say of why lengths transfer follows from results/lengths and a stored look."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pages import REPOSITORY, RESULTS, numbers, of_seeds, rows_of, said, words_of
+
+RUNS = RESULTS / "lengths" / "runs" / "two_digit"
+PAGE = "docs/two-digits.md"
+ROWS = {
+    "ten plain ones": "two-digit-sum-linear",
+    "lengths, 16 dimensions": "two-digit-sum-vectors",
+    "lengths, 1 dimension": "two-digit-sum-vectors-d1",
+}
+COLUMNS = (("56x28", "top2_accuracy"), ("28x56", "top2_accuracy"), ("56x28", "single_error"))
+
+
+@pytest.fixture(scope="module")
+def looks() -> dict[tuple[str, str], dict[str, float]]:
+    rows = json.loads((REPOSITORY / "benchmarks" / "results" / "two-from-one.json").read_text())["rows"]
+    return {(row["variant"], row["condition"]): row for row in rows}
+
+
+def test_every_row_has_its_seeds_and_their_mean() -> None:
+    for first, cells in rows_of(PAGE, ROWS, columns=4).items():
+        for cell, (condition, metric) in zip(cells, COLUMNS, strict=True):
+            seeds = of_seeds(RUNS / ROWS[first], condition, metric)
+            expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]
+            assert numbers(cell) == pytest.approx(expected, abs=0.0501 if metric == "top2_accuracy" else 0.00501)
+
+
+def test_the_second_table_is_the_stored_look(looks) -> None:
+    for first, cells in rows_of(PAGE, ROWS, columns=8).items():
+        above, beside = looks[ROWS[first], "56x28"], looks[ROWS[first], "28x56"]
+        shares = [above["larger"], above["added"], above["whole"], beside["whole"]]
+        assert [float(cell) for cell in cells[:4]] == pytest.approx(shares, abs=0.0501)
+        assert [float(cell) for cell in cells[4:]] == pytest.approx([above[of] for of in ("own", "other", "third")], abs=0.00501)
+        assert above["seed"] == beside["seed"] == 0
+    assert len(looks) == 2 * len(ROWS)
+
+
+def test_the_words_have_the_looks_numbers(looks) -> None:
+    above, beside = ({row: looks[row, condition] for row in ROWS.values()} for condition in ("56x28", "28x56"))
+    plain, one = (above["two-digit-sum-linear"], above["two-digit-sum-vectors-d1"])
+    words = words_of(PAGE)
+    assert said(r"\(([\d.]+) %\), but gives the other's class (-\d+) where it gives its own (\d+)\.", words) == (
+        pytest.approx([plain["larger"], plain["other"], plain["own"]], abs=0.501)
+    )
+    assert said(r"Adding up costs (\d+) points", words) == pytest.approx([plain["larger"] - plain["added"]], abs=0.501)
+    assert said(r"nothing, ([\d.]+) % of the sums", words) == pytest.approx([plain["unopposed"]], abs=0.0501)
+    between = [of["added"] - of["whole"] for of in (plain, beside["two-digit-sum-linear"])]
+    assert said(r"costs more:\*\* another (\d+) points, side by side (\d+)\.", words) == pytest.approx(between, abs=0.501)
+    costs = [one["larger"] - one["added"]]
+    assert said(r"adding up costs next to nothing\*\* \(([\d.]+) points\)", words) == pytest.approx(costs, abs=0.0501)
