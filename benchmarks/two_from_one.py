@@ -54,7 +54,9 @@ def main() -> int:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a finished run's folder, weights included")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "lengths.yaml")
     parser.add_argument("--to", type=Path, help="a JSON file for the table, with the weights' digests and the machine")
+    parser.add_argument("--threads", type=int, default=1, help="a run takes some two minutes of one")
     given = parser.parse_args()
+    torch.set_num_threads(given.threads)
     try:
         rows = [row for run in given.runs for row in looked_at(run, given.plan)]
     except CapsbenchError as error:

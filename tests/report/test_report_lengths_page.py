@@ -36,14 +36,16 @@ def test_the_second_table_is_the_stored_look(looks) -> None:
         above, beside = looks[ROWS[first], "56x28"], looks[ROWS[first], "28x56"]
         shares = [above["larger"], above["added"], above["whole"], beside["whole"]]
         assert [float(cell) for cell in cells[:4]] == pytest.approx(shares, abs=0.0501)
-        assert [float(cell) for cell in cells[4:]] == pytest.approx([above[of] for of in ("own", "other", "third")], abs=0.00501)
+        assert [float(cell) for cell in cells[4:]] == pytest.approx(
+            [above[of] for of in ("own", "other", "third")], abs=0.00501
+        )
         assert above["seed"] == beside["seed"] == 0
     assert len(looks) == 2 * len(ROWS)
 
 
 def test_the_words_have_the_looks_numbers(looks) -> None:
     above, beside = ({row: looks[row, condition] for row in ROWS.values()} for condition in ("56x28", "28x56"))
-    plain, one = (above["two-digit-sum-linear"], above["two-digit-sum-vectors-d1"])
+    plain = above["two-digit-sum-linear"]
     words = words_of(PAGE)
     assert said(r"\(([\d.]+) %\), but gives the other's class (-\d+) where it gives its own (\d+)\.", words) == (
         pytest.approx([plain["larger"], plain["other"], plain["own"]], abs=0.501)
@@ -51,6 +53,13 @@ def test_the_words_have_the_looks_numbers(looks) -> None:
     assert said(r"Adding up costs (\d+) points", words) == pytest.approx([plain["larger"] - plain["added"]], abs=0.501)
     assert said(r"nothing, ([\d.]+) % of the sums", words) == pytest.approx([plain["unopposed"]], abs=0.0501)
     between = [of["added"] - of["whole"] for of in (plain, beside["two-digit-sum-linear"])]
-    assert said(r"costs more:\*\* another (\d+) points, side by side (\d+)\.", words) == pytest.approx(between, abs=0.501)
-    costs = [one["larger"] - one["added"]]
-    assert said(r"adding up costs next to nothing\*\* \(([\d.]+) points\)", words) == pytest.approx(costs, abs=0.0501)
+    assert said(r"costs more:\*\* another (\d+) points, side by side (\d+)\.", words) == pytest.approx(
+        between, abs=0.501
+    )
+    rows = ("two-digit-sum-vectors", "two-digit-sum-vectors-d1")
+    costs = [above[row]["larger"] - above[row]["added"] for row in rows]
+    pattern = r"costs next to nothing\*\* \(([\d.]+) points with 16 dimensions, ([\d.]+) with one\)"
+    assert said(pattern, words) == pytest.approx(costs, abs=0.0501)
+    lost = [of[row]["added"] - of[row]["whole"] for row in rows for of in (above, beside)]
+    pattern = r"lost between: (\d) and (\d) points with 16 dimensions, (\d) and (\d) with one"
+    assert said(pattern, words) == pytest.approx(lost, abs=0.501)
