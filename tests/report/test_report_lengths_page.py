@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 from pages import REPOSITORY, RESULTS, numbers, of_seeds, rows_of, said, words_of
 
@@ -29,6 +30,17 @@ def test_every_row_has_its_seeds_and_their_mean() -> None:
             seeds = of_seeds(RUNS / ROWS[first], condition, metric)
             expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]
             assert numbers(cell) == pytest.approx(expected, abs=0.0501 if metric == "top2_accuracy" else 0.00501)
+
+
+def test_readme_and_the_words_have_the_row_of_one_dimension() -> None:
+    one, sixteen = (of_seeds(RUNS / name, *COLUMNS[0]).mean() for name in list(ROWS.values())[:0:-1])
+    assert said(r"Vectors of one dimension do it too \(([\d.]+), seeds 0 and 1\)", words_of("README.md")) == (
+        pytest.approx([one], abs=0.0501)
+    )
+    frame = pd.read_csv(RESULTS / "lengths" / "tables" / "ablation.csv").set_index(["variant", "condition", "metric"])
+    row = frame.loc[("two-digit-sum-vectors-d1", *COLUMNS[0])]
+    told = said(r"cannot tell: ([\d.]+) points less, (-[\d.]+) to ([\d.]+)\.\)", words_of(PAGE))
+    assert told == pytest.approx([sixteen - one, -row["ci_high"], -row["ci_low"]], abs=0.0501)
 
 
 def test_the_second_table_is_the_stored_look(looks) -> None:
