@@ -39,8 +39,16 @@ def test_readme_and_the_words_have_the_row_of_one_dimension() -> None:
     )
     frame = pd.read_csv(RESULTS / "lengths" / "tables" / "ablation.csv").set_index(["variant", "condition", "metric"])
     row = frame.loc[("two-digit-sum-vectors-d1", *COLUMNS[0])]
-    told = said(r"cannot tell: ([\d.]+) points less, (-[\d.]+) to ([\d.]+)\.\)", words_of(PAGE))
+    told = said(r"quite as well: ([\d.]+) points less, (-[\d.]+) to ([\d.]+) \(side by side", words_of(PAGE))
     assert told == pytest.approx([sixteen - one, -row["ci_high"], -row["ci_low"]], abs=0.0501)
+    row = frame.loc[("two-digit-sum-vectors-d1", *COLUMNS[1])]
+    told = said(r"\(side by side ([\d.]+) less, (-[\d.]+) to ([\d.]+)\)", words_of(PAGE))
+    assert told == pytest.approx([-row["difference"], -row["ci_high"], -row["ci_low"]], abs=0.0501)
+    alone = [of_seeds(RUNS / name, "56x28", "final_exact_above_half_accuracy") for name in list(ROWS.values())[:0:-1]]
+    pattern = (
+        r"\(([\d.]+) and ([\d.]+) % of the pairs one above the other\) than any .*? \(([\d.]+), ([\d.]+), ([\d.]+)\)"
+    )
+    assert said(pattern, words_of(PAGE)) == pytest.approx([*alone[0], *alone[1]], abs=0.0501)
 
 
 def test_the_second_table_is_the_stored_look(looks) -> None:
@@ -63,9 +71,11 @@ def test_the_words_have_the_looks_numbers(looks) -> None:
         pytest.approx([plain["larger"], plain["other"], plain["own"]], abs=0.501)
     )
     assert said(r"Adding up costs (\d+) points", words) == pytest.approx([plain["larger"] - plain["added"]], abs=0.501)
-    assert said(r"nothing, ([\d.]+) % of the sums", words) == pytest.approx([plain["unopposed"]], abs=0.0501)
+    assert said(r"the other's, ([\d.]+) % would be right \(lengths: ([\d.]+) and ([\d.]+)\)", words) == pytest.approx(
+        [of["unopposed"] for of in above.values()], abs=0.0501
+    )
     between = [of["added"] - of["whole"] for of in (plain, beside["two-digit-sum-linear"])]
-    assert said(r"costs more:\*\* another (\d+) points, side by side (\d+)\.", words) == pytest.approx(
+    assert said(r"scores more:\*\* another (\d+) points, side by side (\d+),", words) == pytest.approx(
         between, abs=0.501
     )
     rows = ("two-digit-sum-vectors", "two-digit-sum-vectors-d1")
@@ -73,5 +83,5 @@ def test_the_words_have_the_looks_numbers(looks) -> None:
     pattern = r"costs next to nothing\*\* \(([\d.]+) points with 16 dimensions, ([\d.]+) with one\)"
     assert said(pattern, words) == pytest.approx(costs, abs=0.0501)
     lost = [of[row]["added"] - of[row]["whole"] for row in rows for of in (above, beside)]
-    pattern = r"lost between: (\d) and (\d) points with 16 dimensions, (\d) and (\d) with one"
+    pattern = r"is lost between: (\d) and (\d) points with 16 dimensions, (\d) and (\d) with one"
     assert said(pattern, words) == pytest.approx(lost, abs=0.501)
