@@ -20,13 +20,13 @@ from typing import Any
 
 import pandas as pd
 import torch
+from finished_run import as_planned, manifest_of
 from rich.progress import track
 
 from capsbench.bench.plain import PlainCapsNet
 from capsbench.data.digits import load_digits
 from capsbench.errors import CapsbenchError
-from capsbench.files import read_json
-from capsbench.pipeline import dataset_record, open_results
+from capsbench.pipeline import dataset_record
 from capsbench.training.digits import training_digits
 from capsbench.training.run import Setting, make_stream, new_model
 from capsbench.training.schedule import rate_at
@@ -46,8 +46,9 @@ def main() -> int:
     given = parser.parse_args()
     if given.rows < 1:
         parser.error(f"--rows {given.rows} compares nothing; name 1 or more.")
+    manifest = manifest_of(given.run)
     try:
-        manifest, stored = read_json(given.run / "manifest.json"), losses_of(given.run)
+        stored = losses_of(given.run)
     except (OSError, ValueError) as error:
         sys.exit(f"{given.run} is no finished run: {error}")
     run, readings = manifest["run"], list(stored)[: given.rows]
@@ -78,14 +79,11 @@ def trained_again(plan: Path, manifest: dict[str, Any], readings: list[int]) -> 
     Ends this process with a sentence where plan or data are wrong, or the plan trains that row in another way.
     """
     variant, seed = manifest["run"]["variant"], manifest["run"]["seed"]
+    house, source, cell = as_planned(manifest, plan)
     try:
-        house, source = open_results(plan)
         digits = load_digits(source, torch.device("cpu"))
-        cell = house.cell("mnist", variant)
     except CapsbenchError as error:
         sys.exit(str(error))
-    if {key: value for key, value in manifest["config"].items() if key != "steps"} != cell.config():
-        sys.exit(f"{plan} trains mnist/{variant} in another way than this run; name the run's own plan with --plan.")
     setting = Setting(house, cell, digits, dataset_record(source), torch.device("cpu"), torch.get_num_threads(), print)
     stream = make_stream(cell, training_digits(cell, digits.train, seed), seed)
     model = PlainCapsNet()

@@ -1,6 +1,6 @@
 """How a model's answer to two digits comes from what it says of each alone: a look at why lengths of vectors transfer.
 
-    python benchmarks/two_from_one.py RUN... --plan config/lengths.yaml [--to FILE.json]
+    python benchmarks/two_from_one.py RUN... --plan config/lengths.yaml [--to FILE.json] [--threads 1]
 
 Each RUN is the folder of a finished run of the two-digit transfer, with its weights.safetensors, whose scores come from
 one linear map of features summed over all places: plain numbers, or lengths of vectors. What the map gives the classes,
@@ -29,13 +29,15 @@ from typing import Any
 
 import pandas as pd
 import torch
+from finished_run import as_planned, manifest_of
 from torch import Tensor, nn
 
+from capsbench.cli.options import refuse_folder
 from capsbench.data.digits import load_digits
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.run import load_model
-from capsbench.files import read_json, write_json
-from capsbench.pipeline import open_results
+from capsbench.files import write_json
+from capsbench.plan.tasks import TwoDigitTask
 from capsbench.plan.variants import TwoDigitSpec
 from capsbench.provenance import digest_of_file, git_state, machine, versions
 from capsbench.routing.squash import length
@@ -58,6 +60,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     try:
+        refuse_folder("--to", given.to, "two-from-one.json")
         rows = [row for run in given.runs for row in looked_at(run, given.plan)]
     except CapsbenchError as error:
         sys.exit(str(error))
@@ -71,18 +74,13 @@ def main() -> int:
 
 def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
     """A row for each condition of a run. Ends this process with a sentence where it is none that this looks at."""
-    try:
-        manifest = read_json(run / "manifest.json")
-    except (OSError, ValueError) as error:
-        sys.exit(f"{run} is no finished run: {error}")
-    task, variant = manifest["run"]["task"], manifest["run"]["variant"]
-    house, source = open_results(plan)
-    cell = house.cell(task, variant)
-    spec = cell.spec
+    manifest = manifest_of(run)
+    house, source, cell = as_planned(manifest, plan)
+    variant, spec, options = manifest["run"]["variant"], cell.spec, cell.options
     if not isinstance(spec, TwoDigitSpec) or spec.head != "pool" or spec.dense or spec.pooling != "sum":
-        sys.exit(f"{run} is of {task}/{variant}; this looks at scores that are one linear map of sums.")
-    if {key: value for key, value in manifest["config"].items() if key != "steps"} != cell.config():
-        sys.exit(f"{plan} trains {task}/{variant} in another way than this run; name the run's own plan with --plan.")
+        sys.exit(f"{run} is of {cell.label}; this looks at scores that are one linear map of sums.")
+    if not isinstance(options, TwoDigitTask) or options.squeezed:
+        sys.exit(f"{run} is of {cell.label}; this looks at pairs of two_digit that are not squeezed.")
     weights = run / "weights.safetensors"
     if not weights.is_file() or digest_of_file(weights) != manifest["weights"]:
         sys.exit(f"{weights} is missing, or not what the run's manifest.json tells of; train the run again.")
@@ -91,7 +89,7 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
     bias = model.classes.bias.detach().view(1, 10, -1)  # type: ignore[operator, union-attr]  # [1, K, D]
     numbers = spec.scores == "classes"
     rows = []
-    for condition, pairs in make_pairs(cell.options, test).items():  # type: ignore[arg-type]
+    for condition, pairs in make_pairs(options, test).items():
         right, ranks = [], []
         for start in range(0, pairs.size, BATCH):
             made = pairs.make(torch.arange(start, min(start + BATCH, pairs.size)))

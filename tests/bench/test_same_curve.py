@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,12 +9,12 @@ from types import ModuleType
 import pandas as pd
 import pytest
 import torch
+from scripts import script
 
 from capsbench.data.digits import load_digits
 from capsbench.pipeline import dataset_record, open_house
 from capsbench.training.run import Setting, train_run
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLAN = """
 budget: reduced
 seeds: [0, 1]
@@ -27,12 +26,7 @@ tasks: {mnist: {variants: [capsnet-r1-recon, capsnet-r3-recon, capsnet-r3], test
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("same_curve", REPOSITORY / "benchmarks" / "same_curve.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("same_curve")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -10,16 +9,17 @@ from types import ModuleType
 
 import pytest
 import torch
+from scripts import script
 
 from capsbench.data.digits import load_digits
 from capsbench.evaluation.run import load_model
 from capsbench.files import write_json
 from capsbench.models import build_model
 from capsbench.pipeline import dataset_record, open_house
+from capsbench.plan import House
 from capsbench.training.probe_two_digit import accuracies, make_pairs
 from capsbench.training.run import Setting, train_run
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLAN = """
 budget: reduced
 seeds: [0]
@@ -36,12 +36,7 @@ tasks:
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("two_from_one", REPOSITORY / "benchmarks" / "two_from_one.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("two_from_one")
 
 
 @pytest.fixture
@@ -141,13 +136,26 @@ def test_whole_is_the_accuracy_of_the_suite(tool, trained, variant: str, monkeyp
     assert "unopposed" in capsys.readouterr().out
 
 
+def asked_of(house: House, variant: str, folder: Path) -> Path:
+    """A folder with a manifest as that row's runs have it, as far as is asked before weights are."""
+    folder.mkdir()
+    cell = house.cell("two_digit", variant)
+    run = {"task": "two_digit", "variant": variant, "seed": 0}
+    write_json(folder / "manifest.json", {"run": run, "config": cell.config()})
+    return folder
+
+
 def test_what_cannot_be_looked_at_is_a_sentence(tool, trained, monkeypatch, tmp_path: Path) -> None:
     plan, train, _ = trained
+    house, _ = open_house(plan)
     for variant in ("two-digit-average-mlp", "two-digit-uniform"):  # a hidden layer; capsules
-        (folder := tmp_path / variant).mkdir()
-        write_json(folder / "manifest.json", {"run": {"task": "two_digit", "variant": variant, "seed": 0}})
+        refused = asked_of(house, variant, tmp_path / variant)
         with pytest.raises(SystemExit, match=f"{variant}; this looks at scores that are one linear map"):
-            ask(tool, monkeypatch, plan, str(folder))
+            ask(tool, monkeypatch, plan, str(refused))
+    (squeezed := tmp_path / "squeezed.yaml").write_text(PLAN + "    squeezed: true\n")
+    refused = asked_of(open_house(squeezed)[0], "two-digit-sum-linear", tmp_path / "squeezed")
+    with pytest.raises(SystemExit, match="this looks at pairs of two_digit that are not squeezed"):
+        ask(tool, monkeypatch, squeezed, str(refused))
     run = train("two-digit-sum-linear")
     other = tmp_path / "other.yaml"
     other.write_text(PLAN.replace("batch: 32", "batch: 16"))

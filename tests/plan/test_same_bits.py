@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from scripts import script
 from tools import mnist_folder
 
 from capsbench.cli.again import what_changed
@@ -252,10 +252,7 @@ def edited(path: Path, **changes: Any) -> None:
 def test_each_file_is_compared_but_for_times_and_digests(
     file: str | None, edit: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    spec = importlib.util.spec_from_file_location("tool", REPOSITORY / "benchmarks" / "same_bits.py")
-    assert spec is not None and spec.loader is not None  # noqa: PT018
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = script("same_bits")
     a_run(tmp_path)
     before = tool.traces(tmp_path)
     edit(tmp_path)

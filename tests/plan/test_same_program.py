@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from scripts import script
 
 from capsbench.plan import House
 from capsbench.plan.done import evaluation_roots, training_roots
@@ -80,15 +80,7 @@ def alone(x):
 
 @pytest.fixture(scope="module")
 def tool():
-    folder = str(REPOSITORY / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        spec = importlib.util.spec_from_file_location("same_program", REPOSITORY / "benchmarks" / "same_program.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(folder)
+    return script("same_program")
 
 
 def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
