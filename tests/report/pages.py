@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
@@ -37,6 +38,19 @@ def rows_of(name: str, firsts: Iterable[str], columns: int) -> dict[str, list[st
     found = {first: cells for first, *cells in rows if first in firsts and len(cells) == columns - 1}
     assert list(found) == list(firsts)
     return found
+
+
+def has_its_seeds(name: str, rows: dict[str, str], runs: Path, columns: Iterable[tuple[str, str]]) -> None:
+    """Fail unless a page's table has, of each row (its first cell, its variant), every seed in brackets and their mean.
+
+    columns: condition and metric of each further cell, in the order of the table.
+    """
+    columns = list(columns)
+    for first, cells in rows_of(name, rows, columns=1 + len(columns)).items():
+        for cell, (condition, metric) in zip(cells, columns, strict=True):
+            seeds = of_seeds(runs / rows[first], condition, metric)
+            expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]
+            assert numbers(cell) == pytest.approx(expected, abs=0.0501 if metric == "top2_accuracy" else 0.00501)
 
 
 def of_seeds(runs: Path, condition: str, metric: str) -> pd.Series:

@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 import pytest
-from pages import REPOSITORY, RESULTS, numbers, of_seeds, rows_of, said, words_of
+from pages import REPOSITORY, RESULTS, has_its_seeds, of_seeds, rows_of, said, words_of
 
 RUNS = RESULTS / "lengths" / "runs" / "two_digit"
 PAGE = "docs/two-digits.md"
@@ -25,11 +25,7 @@ def looks() -> dict[tuple[str, str], dict[str, float]]:
 
 
 def test_every_row_has_its_seeds_and_their_mean() -> None:
-    for first, cells in rows_of(PAGE, ROWS, columns=4).items():
-        for cell, (condition, metric) in zip(cells, COLUMNS, strict=True):
-            seeds = of_seeds(RUNS / ROWS[first], condition, metric)
-            expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]
-            assert numbers(cell) == pytest.approx(expected, abs=0.0501 if metric == "top2_accuracy" else 0.00501)
+    has_its_seeds(PAGE, ROWS, RUNS, COLUMNS)
 
 
 def test_readme_and_the_words_have_the_row_of_one_dimension() -> None:
