@@ -82,7 +82,9 @@ class Claim(Strict):
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
     plan: str | tuple[str, ...] | None = None  # whose results judge it for good; its family's where it has no own
-    known_seeds: list[int] = Field(default=[])  # of runs that suggested it: results with any of them do not judge it
+    known_seeds: Annotated[list[int], Field(min_length=1)] | None = (
+        None  # of runs that suggested it: they do not judge it
+    )
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @field_validator("plan", mode="before")
@@ -111,6 +113,7 @@ class Claim(Strict):
             wanted, why = {"cell", "direction", "test", *other}, "a direction claim"
         if self.untested is None:
             wanted |= {"metric", "data"} | (set() if self.metric == PARAMETERS else {"condition"})
+            wanted |= {"known_seeds"} & said
         if missing := sorted(wanted - said):
             raise ValueError(f"{why} needs {missing[0]}")
         if extra := sorted(said - wanted):
@@ -135,9 +138,7 @@ class Claim(Strict):
         return (self.plan,) if isinstance(self.plan, str) else self.plan or ()
 
 
-_JUDGING = tuple(
-    set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "known_seeds", "untested"}
-)
+_JUDGING = tuple(set(Claim.model_fields) - {"id", "sentence", "source", "kind", "family", "plan", "untested"})
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,18 @@ def test_a_claim_that_runs_suggested_counts_in_a_plan_of_other_seeds() -> None:
     assert {claim.family for claim in suggested} == {"two-digit-again"}
     for claim in suggested:
         for cell in House.load(config_folder() / f"{claim.plans[0]}.yaml").cells:
-            assert set(cell.seeds).isdisjoint(claim.known_seeds)
+            assert set(cell.seeds).isdisjoint(claim.known_seeds or ())
+
+
+def test_seeds_that_suggested_a_claim_are_named_where_they_have_an_effect(tmp_path: Path) -> None:
+    untested = {key: BEATS[key] for key in ("id", "sentence", "source", "kind", "family")} | {
+        "untested": "no such data"
+    }
+    with pytest.raises(PlanError, match=r"a claim that is untested takes no known_seeds"):
+        load_claims(written(tmp_path / "untested", untested | {"known_seeds": [0]}))
+    with pytest.raises(PlanError, match=r"claims\.beats\.known_seeds"):
+        load_claims(written(tmp_path / "none", BEATS | {"known_seeds": []}))
+    assert load_claims(written(tmp_path / "said", BEATS | {"known_seeds": [0, 3]})).claims[0].known_seeds == [0, 3]
 
 
 def test_ids_and_families_are_used_once_and_all(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(results, st
     told = said(r"side by side k-means may\*\* \(([\d.]+) against ([\d.]+) %\)")
     assert [float(word) for word in told] == pytest.approx(beside.tolist(), abs=0.0501)
     (claim,) = (claim for claim in stored["claims"] if claim["id"] == "two-digit-routing-helps")
-    told = said(r"K-means routing is ([\d.]+) points below them \(95 % interval (-[\d.]+) to ([\d.]+), undecided\)")
+    told = said(r"k-means routing is ([\d.]+) points below them \(95 % interval (-[\d.]+) to ([\d.]+), undecided\)")
     effect = [-claim["effect"], claim["ci_low"], claim["ci_high"]]
     assert [float(word) for word in told] == pytest.approx(effect, abs=0.0501)
     assert claim["verdict"] == "undecided"

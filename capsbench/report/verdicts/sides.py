@@ -117,7 +117,9 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     if missing := [f"{s.task}/{s.variant}" for s in sides if s.variant not in plan.tasks.get(s.task, [])]:
         return NotRun("this plan has no such cell", f"this plan has no cell {listing(dict.fromkeys(missing))}")
     named = {(side.task, side.variant) for side in sides}
-    if known := sorted({run.seed for run in plan.runs if (run.task, run.variant) in named} & {*claim.known_seeds}):
+    if known := sorted(
+        {run.seed for run in plan.runs if (run.task, run.variant) in named} & {*(claim.known_seeds or ())}
+    ):
         seeds = "seed" if len(known) == 1 else "seeds"
         return NotRun(SUGGESTED, f"runs of {seeds} {listing(known)} suggested it; only other seeds judge it")
     if reason := _other_data(results, claim, sides):
