@@ -21,7 +21,8 @@ from capsbench.report.collect import collect
 from capsbench.report.tables import long_table
 
 PAPER = pages.RESULTS / "paper"
-ROWS = {3: "capsnet-r3-recon", 1: "capsnet-r1-recon"}  # passes of routing
+ROWS = {"3": "capsnet-r3-recon", "1": "capsnet-r1-recon", "plain": "capsnet-r3"}  # passes of routing; no reconstruction
+TOLD = {("3", "yes"): "3", ("1", "yes"): "1", ("3", "no"): "plain"}  # of the table of seeds
 RUNS = PAPER / "runs" / "mnist"
 LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
 PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
@@ -33,9 +34,9 @@ def results():
     return collect(PAPER)
 
 
-def of_every_seed(condition: str, passes: int = 3) -> pd.DataFrame:
+def of_every_seed(condition: str, row: str = "3") -> pd.DataFrame:
     """A condition's metrics, a row a seed."""
-    files = [RUNS / ROWS[passes] / f"seed-{seed}" / condition / "metrics.json" for seed in range(5)]
+    files = [RUNS / ROWS[row] / f"seed-{seed}" / condition / "metrics.json" for seed in range(5)]
     return pd.DataFrame(
         {name: of["value"] for name, of in json.loads(path.read_text())["metrics"].items()} for path in files
     )
@@ -51,7 +52,7 @@ def test_the_first_epoch_is_compared_with_the_losses_that_are_stored() -> None:
         r"^\| \d+ to (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) % \| (-?[\d.]+) to (-?[\d.]+) % \|$", LINES, re.MULTILINE
     )
     assert [int(step) for step, *_ in rows] == [235, 470]
-    losses = [pd.read_csv(RUNS / ROWS[3] / f"seed-{n}" / "history.csv").set_index("step")["loss"] for n in range(5)]
+    losses = [pd.read_csv(RUNS / ROWS["3"] / f"seed-{n}" / "history.csv").set_index("step")["loss"] for n in range(5)]
     for step, *words in rows:
         stored, again, difference, low, high = map(float, words)
         seed, *others = (loss[int(step)] for loss in losses)
@@ -61,13 +62,16 @@ def test_the_first_epoch_is_compared_with_the_losses_that_are_stored() -> None:
 
 
 def test_the_table_of_seeds() -> None:
-    told = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", LINES, re.MULTILINE)
-    assert [(int(passes), int(seed)) for passes, seed, *_ in told] == [(p, seed) for p in ROWS for seed in range(5)]
-    seeds = pd.concat([of_every_seed("test", passes) for passes in ROWS])
-    assert [10_000 - int(wrong) for _, _, wrong, *_ in told] == list(seeds["correct"])
+    row = r"^\| (\d+) \| (yes|no) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$"
+    told = re.findall(row, LINES, re.MULTILINE)
+    assert [(passes, decoder, int(seed)) for passes, decoder, seed, *_ in told] == [
+        (*kind, seed) for kind in TOLD for seed in range(5)
+    ]
+    seeds = pd.concat([of_every_seed("test", row) for row in TOLD.values()])
+    assert [10_000 - int(wrong) for _, _, _, wrong, *_ in told] == list(seeds["correct"])
     columns = [seeds[metric] for metric in ("error", "train_error", "ece")]
-    for row, values in zip(told, zip(*columns, strict=True), strict=True):
-        assert [float(word) for word in row[3:]] == pytest.approx(values, abs=0.00501)
+    for words, values in zip(told, zip(*columns, strict=True), strict=True):
+        assert [float(word) for word in words[4:]] == pytest.approx(values, abs=0.00501)
 
 
 def test_the_means_their_intervals_and_the_verdicts(results) -> None:
@@ -76,25 +80,40 @@ def test_the_means_their_intervals_and_the_verdicts(results) -> None:
         for row in long_table(results, "mnist")
         if (row.cell.condition, row.cell.metric) == ("test", "error")
     }
-    three, one = ([of.mean, of.low, of.high] for of in (errors[ROWS[3]], errors[ROWS[1]]))
+    three, one, plain = ([of.mean, of.low, of.high] for of in map(errors.__getitem__, ROWS.values()))
     number = r"([\d.]+)"
     found = said(
-        rf"mean is {number} % \(95 % interval {number} to {number}.*? with one it is {number} % \({number} to {number}"
+        rf"mean is {number} % \(95 % interval {number} to {number}"
+        rf".*? with one it is {number} % \({number} to {number}\)"
+        rf".*? Without reconstruction it is {number} % \({number} to {number}\), (\d+) digits"
     )
-    assert found == pytest.approx([*three, *one], abs=0.000501)
+    assert found[:-1] == pytest.approx([*three, *one, *plain], abs=0.000501)
+    assert found[-1] == 50_000 - of_every_seed("test", "plain")["correct"].sum()
     pattern = r"CapsNet gets ([\d.]+) % of the test digits wrong; .* interval over seeds is ([\d.]+) to ([\d.]+)\."
     assert said(pattern, README) == pytest.approx(three, abs=0.00501)
     (of_one,) = said(r"With one pass[^.]*errs as often, on ([\d.]+) %", README)
-    assert of_one == pytest.approx(one[0], abs=0.00501)
+    (of_plain,) = said(r"Without reconstruction it errs on ([\d.]+) %", README)
+    assert [of_one, of_plain] == pytest.approx([one[0], plain[0]], abs=0.00501)
+    assert said(r"We have ([\d.]+) and ([\d.]+); the claim's interval") == pytest.approx(
+        [three[0], plain[0]], abs=0.000501
+    )
     claims = {claim["id"]: claim for claim in json.loads((PAPER / "claims.json").read_text())["claims"]}
     verdicts = {name: claim["verdict"] for name, claim in claims.items()}
     assert verdicts["mnist-r3-recon-value"] == verdicts["mnist-ports-value"] == "not reproduced"
     assert verdicts["mnist-r1-recon-value"] == verdicts["mnist-routing-helps"] == "undecided"
-    for text in (PAGE, README):
-        apart = said(r"(-?[\d.]+) points of difference.*? (-?[\d.]+) to (-?[\d.]+) points", text)
-        routing = claims["mnist-routing-helps"]
-        of_claim = [routing["effect"], routing["adjusted_low"], routing["adjusted_high"]]
-        assert apart == pytest.approx(of_claim, abs=0.00501)
+    assert verdicts["mnist-r3-value"] == verdicts["mnist-reconstruction-helps"] == "undecided"
+    routing, reconstruction = (claims[f"mnist-{what}-helps"] for what in ("routing", "reconstruction"))
+    adjusted = [[claim["adjusted_low"], claim["adjusted_high"]] for claim in (routing, reconstruction)]
+    alone = [[claim["ci_low"], claim["ci_high"]] for claim in (routing, reconstruction)]
+    between = r"(-?[\d.]+) to (-?[\d.]+)"
+    apart = said(rf"(-?[\d.]+) points of difference.*? {between} points \(alone {between}\)")
+    assert apart == pytest.approx([routing["effect"], *adjusted[0], *alone[0]], abs=0.00501)
+    apart = said(
+        rf"the claim's interval is {between} points \(alone {between}\), and the verdict undecided\. So is that"
+    )
+    assert apart == pytest.approx([*adjusted[1], *alone[1]], abs=0.00501)
+    apart = said(rf"(-?[\d.]+) points of difference.*? intervals are {between} points and {between}", README)
+    assert apart == pytest.approx([routing["effect"], *adjusted[0], *adjusted[1]], abs=0.00501)
     (digits,) = said(r"10,000 digits by themselves leave ([\d.]+) points")
     assert digits == pytest.approx(1.96 * math.sqrt(three[0] * (100 - three[0]) / 10_000), abs=0.00501)
     (apart,) = said(r"are ([\d.]+) standard deviations apart")
@@ -103,18 +122,18 @@ def test_the_means_their_intervals_and_the_verdicts(results) -> None:
 
 def test_how_many_digits_the_seeds_have_wrong_together() -> None:
     wrong = {}
-    for passes, row in ROWS.items():
-        wrong[passes] = []
+    for name, row in ROWS.items():
+        wrong[name] = []
         for seed in range(5):
             with np.load(RUNS / row / f"seed-{seed}" / "test" / "predictions.npz") as stored:
-                wrong[passes].append(stored["predicted"] != stored["labels"])
+                wrong[name].append(stored["predicted"] != stored["labels"])
     found = said(
         r"(\d+) digits are wrong in all five seeds and (\d+) in at least one, "
-        r"with one pass (\d+) and (\d+); (\d+) are wrong in all ten"
+        r"with one pass (\d+) and (\d+), without reconstruction (\d+) and (\d+); (\d+) are wrong in all fifteen"
     )
-    counts = [count(wrong[passes], 0).sum() for passes in ROWS for count in (np.all, np.any)]
-    assert found == [*counts, np.all(wrong[3] + wrong[1], 0).sum()]
-    assert said(r"have (\d+) digits wrong together, either way") == [np.sum(wrong[3])] == [np.sum(wrong[1])]
+    counts = [count(wrong[name], 0).sum() for name in ROWS for count in (np.all, np.any)]
+    assert found == [*counts, np.all(np.concatenate(list(wrong.values())), 0).sum()]
+    assert said(r"have (\d+) digits wrong together, either way") == [np.sum(wrong["3"])] == [np.sum(wrong["1"])]
 
 
 def test_what_more_and_fewer_passes_do() -> None:
@@ -126,7 +145,7 @@ def test_what_more_and_fewer_passes_do() -> None:
         error, flips, entropy = (seeds[f"{name}_r{passes}"] for name in ("error", "flips", "entropy"))
         values = [error.mean(), error.min(), error.max(), flips.mean(), entropy.mean()]
         assert [float(word) for word in words] == pytest.approx(values, abs=0.000501)
-    three, ten = (of_every_seed("routing", passes=1)[f"error_r{passes}"] for passes in (3, 10))
+    three, ten = (of_every_seed("routing", "1")[f"error_r{passes}"] for passes in (3, 10))
     found = said(r"instead of one make ([\d.]+) % wrong, ten ([\d.]+), from seed to seed ([\d.]+) to ([\d.]+)\.")
     assert found == pytest.approx([three.mean(), ten.mean(), ten.min(), ten.max()], abs=0.0501)
 
@@ -149,42 +168,70 @@ def test_what_attacks_and_lengths_say() -> None:
     attacked = of_every_seed("attacked").mean()
     found = said(r"PGD make ([\d.]+) % of the first 1,000 digits wrong; ([\d.]+) % are wrong without")
     assert found == pytest.approx([attacked["pgd_error_e10"], attacked["error"]], abs=0.0501)
-    (of_one,) = said(r"With one pass it is ([\d.]+) %")
-    assert of_one == pytest.approx(of_every_seed("attacked", passes=1)["pgd_error_e10"].mean(), abs=0.0501)
-    below = said(r"length is on average (\d+) points below how often it is right\*\* \(with one pass (\d+)\)")
-    assert below == pytest.approx([-of_every_seed("test", passes)["overconfidence"].mean() for passes in ROWS], abs=0.5)
+    others = said(r"With one pass it is ([\d.]+) %, without reconstruction ([\d.]+)\.")
+    of_others = [of_every_seed("attacked", row)["pgd_error_e10"].mean() for row in ("1", "plain")]
+    assert others == pytest.approx(of_others, abs=0.0501)
+    below = said(
+        r"length is on average (\d+) points below how often it is right\*\* "
+        r"\(with one pass (\d+), without reconstruction (\d+)\)"
+    )
+    assert below == pytest.approx([-of_every_seed("test", row)["overconfidence"].mean() for row in ROWS], abs=0.5)
 
 
 def test_what_it_took(results) -> None:
     of_row = {
-        passes: [run.manifest for run in results.runs.values() if (run.key.task, run.key.variant) == ("mnist", row)]
-        for passes, row in ROWS.items()
+        name: [run.manifest for run in results.runs.values() if (run.key.task, run.key.variant) == ("mnist", row)]
+        for name, row in ROWS.items()
     }
-    seconds, of_one = (min(manifest.seconds for manifest in of_row[passes]) for passes in ROWS)
+    seconds, of_one, of_plain = (min(manifest.seconds for manifest in of_row[name]) for name in ROWS)
     (whole,) = said(r"trained the five seeds at once in (\d+) s")
     of_all, each, held = said(
         r"An epoch of all five took ([\d.]+) s, ([\d.]+) s for each one's share, and the five held ([\d.]+) GiB"
     )
     assert whole == pytest.approx(seconds, abs=0.501)
-    assert said(r"took (\d+) s on another H200") == pytest.approx([of_one], abs=0.501)
+    later = said(r"took (\d+) s on another H200 later that day, `--variant capsnet-r3` (\d+) s")
+    assert later == pytest.approx([of_one, of_plain], abs=0.501)
     assert of_all == pytest.approx(seconds / 100, abs=0.0501)
     assert each == pytest.approx(seconds / 5 / 100, abs=0.00501)
-    assert held == pytest.approx(max(manifest.peak_memory_mb for manifest in of_row[3]) / 1024, abs=0.0501)
-    for passes, commit in ((3, "5f8b10d"), (1, "8268009")):
-        assert {manifest.resolved["seeds_at_once"] for manifest in of_row[passes]} == {5}
-        assert {manifest.git.commit[:7] for manifest in of_row[passes]} == {commit}
+    assert held == pytest.approx(max(manifest.peak_memory_mb for manifest in of_row["3"]) / 1024, abs=0.0501)
+    for name, commit in (("3", "5f8b10d"), ("1", "8268009"), ("plain", "7fa28ef")):
+        assert {manifest.resolved["seeds_at_once"] for manifest in of_row[name]} == {5}
+        assert {manifest.git.commit[:7] for manifest in of_row[name]} == {commit}
         assert commit in PAGE
-    assert said(r"\((\d+) and (\d+) s for five seeds\)", README) == pytest.approx([seconds, of_one], abs=0.501)
+    told = said(r"\((\d+), (\d+) and (\d+) s for five seeds\)", README)
+    assert told == pytest.approx([seconds, of_one, of_plain], abs=0.501)
 
 
 def test_the_weights_are_those_of_seed_0_and_give_the_figure_that_readme_says() -> None:
-    manifest = json.loads((RUNS / ROWS[3] / "seed-0" / "manifest.json").read_text())
+    manifest = json.loads((RUNS / ROWS["3"] / "seed-0" / "manifest.json").read_text())
     about = described(WEIGHTS)
     assert about["run_digest"] == manifest["digest"]
     assert about["run"] == manifest["run"]
     assert (about["images"], about["images"] - about["correct"]) == (10_000, 42)
     assert "0.42 % on MNIST" in README
     assert WEIGHTS.stat().st_size < 17e6
+
+
+def test_what_bf16_has_so_far() -> None:
+    """The seeds there are, in bf16 and in float32, and the claim's interval."""
+    precision = pages.RESULTS / "precision"
+    wrong = {}
+    for row in (ROWS["3"], f"{ROWS['3']}+bf16"):
+        files = sorted((precision / "runs" / "mnist" / row).glob("seed-*/test/metrics.json"))
+        wrong[row] = [10_000 - json.loads(path.read_text())["metrics"]["correct"]["value"] for path in files]
+    full, half = wrong.values()
+    found = said(r"seed 0 has (\d+) digits wrong, seed 1 (\d+), where float32 has (\d+) and (\d+)")
+    assert found == [*half, *full[:2]]
+    claims = {claim["id"]: claim for claim in json.loads((precision / "claims.json").read_text())["claims"]}
+    claim = claims["bf16-equals-float32"]
+    told = said(r"difference is (-?[\d.]+) points, the claim's interval (-?[\d.]+) to (-?[\d.]+), its margin ([\d.]+);")
+    ends = [claim["adjusted_low"], claim["adjusted_high"]]
+    assert told == pytest.approx([claim["effect"], *ends, claim["delta"]], abs=0.00501)
+    assert claim["verdict"] == "undecided"
+    (seconds,) = said(r"Both were trained at once in (\d+) s")
+    manifest = json.loads((precision / "runs" / "mnist" / f"{ROWS['3']}+bf16" / "seed-0" / "manifest.json").read_text())
+    assert seconds == pytest.approx(manifest["seconds"], abs=0.501)
+    assert manifest["resolved"]["seeds_at_once"] == 2
 
 
 @pytest.mark.slow
