@@ -90,8 +90,8 @@ def bench_table(result: dict[str, Any]) -> Table:
     )
     rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in result["product_flops_per_second"].items())
     table = Table(
-        Column("", no_wrap=True),
-        *("images/s", "quartiles", "s/epoch", "x plain", "of peak", "MB"),
+        "",  # the one that narrow terminals break
+        *(Column(name, no_wrap=True) for name in ("images/s", "quartiles", "s/epoch", "x plain", "of peak", "MB")),
         title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
         caption=f"Medians of {result['rounds']} rounds. x plain: speed relative to the plain float32 PyTorch CapsNet, "
         f"same phase and process. Of peak: relative to a matrix product in this process (TFLOP/s: {rates}). "
@@ -105,7 +105,9 @@ def bench_table(result: dict[str, Any]) -> Table:
             f"{row['name']}\n  {row['phase']}, {row['precision']}",
             f"{row['images_per_second']:,.0f}",
             f"{images / seconds['q3']:,.0f}-{images / seconds['q1']:,.0f}",
-            "" if row["seconds_per_epoch"] is None else f"{row['seconds_per_epoch']:,.1f}",
+            ""
+            if row["seconds_per_epoch"] is None
+            else f"{row['seconds_per_epoch']:,.{2 if row['seconds_per_epoch'] < 10 else 1}f}",
             "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
             "" if row["fraction_of_product"] is None else f"{100 * row['fraction_of_product']:.0f} %",
             "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
@@ -117,7 +119,8 @@ def routing_table(rows: list[dict[str, Any]]) -> Table:
     """The capsule layer alone, a line for each way and number of inputs."""
     table = Table(
         Column("input capsules", justify="right"),
-        *("", "ms", "x votes in memory", "MB", "x less"),
+        "",
+        *(Column(name, no_wrap=True) for name in ("ms", "x votes in memory", "MB", "x less")),
         title=f"routing forward and backward, batch {rows[0]['batch']}, float32",
         caption="Medians. Captured: as one CUDA graph, as runs do. MB: held at most beside inputs and weights.",
         box=SIMPLE_HEAD,

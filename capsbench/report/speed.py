@@ -28,21 +28,27 @@ def draw_speed(result: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _roofline(result: Mapping[str, Any]) -> Figure:
-    """FLOP/s against FLOPs a byte, under the rates of copies and matrix products measured in the same run."""
+    """FLOP/s against FLOPs a byte, under the rates of copies and matrix products measured in the same run.
+
+    Where bytes cannot be counted (a captured step, kernels of ours) a mark on the right-hand edge shows the rate alone,
+    of the fastest such row of each precision and phase.
+    """
     figure = canvas(WIDTH, 4.2)
     axes = figure.subplots()
     rows = [row for row in result["rows"] if row["flops"] and row["moved_bytes"]]
     bandwidth = result["copy_bytes_per_second"] / 1e9
     intensity = [row["flops"] / row["moved_bytes"] for row in rows]
-    peaks = {name: rate / 1e9 for name, rate in result["product_flops_per_second"].items()}
+    timed = {row["precision"] for row in result["rows"]}
+    peaks = {name: rate / 1e9 for name, rate in result["product_flops_per_second"].items() if name in timed}
     low = min(intensity) / 8
     high = max(*(4 * x for x in intensity), *(2 * peak / bandwidth for peak in peaks.values()))  # past every ridge
     for line, precision in zip(LINES, [p for p in ("float32", "bf16", "tf32") if p in peaks], strict=False):
         ridge = peaks[precision] / bandwidth
         axes.plot([low, ridge, high], [low * bandwidth, peaks[precision], peaks[precision]], color=INK, ls=line, lw=1.1)
         axes.annotate(f"{precision} product", (high, peaks[precision]), (-4, 4), textcoords="offset points", ha="right")
-    kinds = list(dict.fromkeys((row["name"], row["precision"]) for row in rows))
-    for row, x in zip(rows, intensity, strict=True):
+    uncounted = fastest_uncounted(result["rows"])
+    kinds = list(dict.fromkeys((row["name"], row["precision"]) for row in [*rows, *uncounted]))
+    for row, x in zip([*rows, *uncounted], [*intensity, *[high] * len(uncounted)], strict=True):
         look = kinds.index((row["name"], row["precision"]))
         filled = row["phase"] == "training"
         axes.plot(
@@ -52,16 +58,29 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
             color=COLOURS[look % len(COLOURS)],
             markerfacecolor=COLOURS[look % len(COLOURS)] if filled else "white",
             markersize=7,
-            label=f"{row['name']}, {row['precision']}, {row['phase']}",
+            clip_on=False,
+            zorder=3,
+            label=f"{row['name']}, {row['precision']}, {row['phase']}" + (" (edge)" if row in uncounted else ""),
         )
     axes.set(xscale="log", yscale="log", xlim=(low, high))
-    axes.set_xlabel("FLOPs per byte that the operations read or write")
+    edge = "; on the edge: bytes not counted" if uncounted else ""
+    axes.set_xlabel(f"FLOPs per byte that the operations read or write{edge}")
     axes.set_ylabel("GFLOP/s")
     _plain_numbers(axes)
     tidy(axes)
     once = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(once.values(), once.keys(), loc="outside upper left", ncols=2)
     return figure
+
+
+def fastest_uncounted(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of the rows whose operations were counted and bytes were not, the fastest of each precision and phase."""
+    fastest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        if row["flops"] and not row["moved_bytes"]:
+            kind = row["precision"], row["phase"]
+            fastest[kind] = max(fastest.get(kind, row), row, key=lambda each: each["images_per_second"])
+    return list(fastest.values())
 
 
 def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
@@ -82,7 +101,7 @@ def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
                 axes.set_yscale("linear")
                 axes.set_ylim(0, 1.1 * axes.dataLim.y1)
                 axes.yaxis.set_major_locator(MaxNLocator(5))
-                axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
         if any(row["name"].endswith(", captured") for row in growth[what]):
             label += "\n(captured: MB with the optimiser's)"
         column[1].set_xlabel(label)
@@ -118,5 +137,5 @@ def _plain_numbers(axes: Axes) -> None:
     """Numbers as one writes them, some between powers of ten too."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
         axis.set_minor_locator(NullLocator())
