@@ -10,6 +10,7 @@ from capsbench.report.costs import cost_table
 from capsbench.report.ladder_table import ladder_table
 from capsbench.report.results import Results
 from capsbench.report.routing_table import routing_table
+from capsbench.report.training_table import training_table
 from capsbench.report.wide import ExtraTable
 
 EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {
@@ -18,6 +19,7 @@ EXTRAS: dict[str, Callable[[Results], ExtraTable | None]] = {
     "attacks": attack_table,
     "routing": routing_table,
     "cost": cost_table,
+    "training": training_table,
 }
 
 
