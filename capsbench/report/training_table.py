@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mean
@@ -14,13 +15,15 @@ from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, W
 
 EPOCH = 60_000  # examples, MNIST's training digits; of pairs as many pairs, so that tasks can be compared
 UNITS = ((3600, " h"), (60, " min"))
+NAME_ALONE = re.compile(r"\(R\)| Processor\b| \(family.*")  # so that processors of one maker are one
 CAPTION = (
     "What the runs took.",
     "From the manifests of finished runs, on the machines that they name, whatever else these were doing.",
     f"s/epoch: for {EPOCH:,} training examples (digits, or pairs of them).",
-    "Where seeds of a cell trained at once, a run's time is its share of theirs, and memory that of all of them.",
+    "Where seeds of a cell trained at once, a run's time is its share of theirs, and its memory that of all of them.",
     "Cell: all finished runs, one after another.",
-    "Evaluation: of all conditions of a run. Two figures are those of the fastest and the slowest run.",
+    "Evaluation: of all conditions of a run. Memory: the most of any run.",
+    "Two figures are those of the fastest and the slowest run.",
 )
 
 
@@ -71,7 +74,7 @@ def _took(run: Run) -> Took | None:
     evaluated = {of.seconds for of in (run.metrics | run.apart).values() if of.seconds is not None}
     return Took(
         dataset=manifest.dataset.name,
-        where=str(gpu) if on_gpu and gpu else processor.split(" (family")[0],
+        where=str(gpu) if on_gpu and gpu else NAME_ALONE.sub("", processor),
         threads=None if on_gpu else _count(resolved.get("threads")),
         precision=str(resolved.get("precision") or NOTHING),
         at_once=at_once,
@@ -84,7 +87,7 @@ def _took(run: Run) -> Took | None:
 
 def _row(results: Results, task: str, variant: str, runs: list[Took]) -> WideRow:
     title = results.plan.title(variant)
-    cell = sum(run.training for run in runs)
+    cell, memory = sum(run.training for run in runs), _most(run.memory_mb for run in runs)
     names = [
         Entry(text, text) for text in (title, task, _where(runs), listing(sorted({run.precision for run in runs})))
     ]
@@ -94,7 +97,7 @@ def _row(results: Results, task: str, variant: str, runs: list[Took]) -> WideRow
         _duration(run.training for run in runs),
         _duration([cell]),
         _duration(run.evaluation for run in runs),
-        _between(run.memory_mb and round(run.memory_mb) for run in runs),
+        _between([memory and round(memory)]),
     ]
     return WideRow(variant, task, [*names, *values, Entry(str(len(runs)), len(runs))])
 
@@ -115,7 +118,7 @@ def _line(task: str, variant: str, runs: list[Took]) -> dict[str, object]:
         "seconds_per_run": average(run.training for run in runs),
         "seconds_per_cell": sum(run.training for run in runs),
         "evaluation_seconds_per_run": average(run.evaluation for run in runs),
-        "peak_memory_mb": average(run.memory_mb for run in runs),
+        "peak_memory_mb": _most(run.memory_mb for run in runs),
     }
 
 
@@ -130,8 +133,12 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
 def _where(runs: list[Took]) -> str:
-    """`AMD EPYC, 1 or 2 threads`, `NVIDIA H200`: without what tells two processors of one maker apart."""
+    """`AMD EPYC, 1 or 2 threads`, `NVIDIA H200`."""
     machines = listing(sorted({run.where for run in runs if run.where})) or NOTHING
     threads = sorted({run.threads for run in runs if run.threads is not None})
     if not threads:
