@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -89,11 +90,11 @@ def test_the_means_their_intervals_and_the_verdicts(results) -> None:
     )
     assert found[:-1] == pytest.approx([*three, *one, *plain], abs=0.000501)
     assert found[-1] == 50_000 - of_every_seed("test", "plain")["correct"].sum()
-    pattern = r"CapsNet gets ([\d.]+) % of the test digits wrong; .* interval over seeds is ([\d.]+) to ([\d.]+)\."
-    assert said(pattern, README) == pytest.approx(three, abs=0.00501)
-    (of_one,) = said(r"With one pass[^.]*errs as often, on ([\d.]+) %", README)
-    (of_plain,) = said(r"Without reconstruction it errs on ([\d.]+) %", README)
-    assert [of_one, of_plain] == pytest.approx([one[0], plain[0]], abs=0.00501)
+    published = {"r=3, reconstruction": 0.25, "r=1, reconstruction": 0.29, "r=3": 0.35}
+    rows = re.findall(r"\| CapsNet ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|", README)
+    assert [name for name, *_ in rows] == list(published)
+    for (name, *words), (mean, low, high) in zip(rows, (three, one, plain), strict=True):
+        assert [float(word) for word in words] == pytest.approx([mean, published[name], low, high], abs=0.000501)
     assert said(r"We have ([\d.]+) and ([\d.]+); the claim's interval") == pytest.approx(
         [three[0], plain[0]], abs=0.000501
     )
@@ -109,15 +110,25 @@ def test_the_means_their_intervals_and_the_verdicts(results) -> None:
     apart = said(rf"(-?[\d.]+) points of difference.*? {between} points \(alone {between}\)")
     assert apart == pytest.approx([routing["effect"], *adjusted[0], *alone[0]], abs=0.00501)
     apart = said(
-        rf"the claim's interval is {between} points \(alone {between}\), and the verdict undecided\. So is that"
+        rf"the claim's interval is {between} points \(alone {between}\), and the verdict undecided\. The paper"
     )
     assert apart == pytest.approx([*adjusted[1], *alone[1]], abs=0.00501)
-    apart = said(rf"(-?[\d.]+) points of difference.*? intervals are {between} points and {between}", README)
-    assert apart == pytest.approx([routing["effect"], *adjusted[0], *adjusted[1]], abs=0.00501)
+    apart = said(r"The differences are ([\d.]+) points \(by chance exactly;[^)]*\) and ([\d.]+) \(with three", README)
+    assert apart == pytest.approx([routing["effect"], -reconstruction["effect"]], abs=0.00501)
+    apart = said(rf"Their intervals, {between} and {between} points, .*? by itself the second, {between}, excl", README)
+    assert apart == pytest.approx([*adjusted[0], *adjusted[1], *alone[1]], abs=0.00501)
     (digits,) = said(r"10,000 digits by themselves leave ([\d.]+) points")
     assert digits == pytest.approx(1.96 * math.sqrt(three[0] * (100 - three[0]) / 10_000), abs=0.00501)
-    (apart,) = said(r"are ([\d.]+) standard deviations apart")
-    assert apart == pytest.approx((39 - 25) / math.sqrt(39 + 25), abs=0.00501)
+    above = said(rf"{between} above ([\d.]+), {between} above ([\d.]+), {between} above ([\d.]+)\. Two of the verdicts")
+    expected = [
+        number
+        for (_, low, high), paper in zip((three, one, plain), published.values(), strict=True)
+        for number in (low, high, paper)
+    ]
+    assert above == pytest.approx(expected, abs=0.000501)
+    assert all(low > paper for (_, low, _), paper in zip((three, one, plain), published.values(), strict=True))
+    assert "all three intervals (over seeds) lie above its figures" in README
+    assert adjusted[1][0] < -0.10 < alone[1][0]
 
 
 def test_how_many_digits_the_seeds_have_wrong_together() -> None:
@@ -133,6 +144,12 @@ def test_how_many_digits_the_seeds_have_wrong_together() -> None:
     )
     counts = [count(wrong[name], 0).sum() for name in ROWS for count in (np.all, np.any)]
     assert found == [*counts, np.all(np.concatenate(list(wrong.values())), 0).sum()]
+    pairs = [np.sum(one != other) for rows in wrong.values() for one, other in itertools.combinations(rows, 2)]
+    told = said(
+        r"two seeds of a row disagree about (\d+) to (\d+) of them, and where (\d+) do, (\d+) errors more are (\d)"
+    )
+    usual = np.mean(pairs)
+    assert told == pytest.approx([min(pairs), max(pairs), usual, 39 - 25, 14 / math.sqrt(usual)], abs=0.501)
     assert said(r"have (\d+) digits wrong together, either way") == [np.sum(wrong["3"])] == [np.sum(wrong["1"])]
 
 
