@@ -18,6 +18,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from capsbench.cli import STOPPED
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
 from capsbench.cli.opening import open_plan
@@ -27,6 +28,7 @@ from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
 
+SNAKEMAKE = "capsbench.cli.start_snakemake"
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
@@ -48,7 +50,7 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
     snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
     if not snakefile.is_file():
         raise CapsbenchError("There is no Snakefile next to the package; run plans from a clone of capsbench.")
-    said = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--configfile", str(path)]
+    said = [sys.executable, "-m", SNAKEMAKE, "--snakefile", str(snakefile), "--configfile", str(path)]
     if not _is_batch(options) and (count := gpus()):
         limit, options = _limited(options, f"gpu={count}")
         said += limit
@@ -111,12 +113,15 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     Raises:
         PlanError, DataError, RoutingError: before anything is trained.
         ResourceError: jobs failed; the message says where to look.
+        KeyboardInterrupt: Ctrl-C, before the first job.
     """
     house, source = open_plan(console, path)
     verify(source)
     say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
     _try_outside(house, dataset_record(source)["digest"])
     code = _run(command(path, cores, options))
+    if code == STOPPED:
+        raise KeyboardInterrupt  # before there was a job: nothing to tell of
     if code == UNKNOWN_OPTION:
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from places import REPOSITORY, Place, wait_for
+from places import REPOSITORY, Place, copy_source, wait_for
 
 
 @pytest.mark.timeout(120)
@@ -21,6 +21,23 @@ def test_ctrl_c_in_a_command_is_one_sentence_and_its_own_exit_code(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "capsbench: stopped.\n")
+
+
+@pytest.mark.timeout(120)
+def test_so_is_ctrl_c_while_snakemake_reads_the_plan(tmp_path: Path) -> None:
+    """A terminal's, to both: Snakemake has no job yet that could save."""
+    place = Place(tmp_path, copy_source(tmp_path / "clone"))
+    place.plan()
+    snakefile = place.clone / "Snakefile"
+    snakefile.write_text(f'open("endless").read()\n{snakefile.read_text()}')
+    os.mkfifo(place.folder / "endless")
+    process = place.start("-m", "capsbench", "run", "tiny.yaml")
+    with (place.folder / "endless").open("w"):  # opens once Snakemake reads
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert err.endswith("capsbench: stopped.\n")
+    assert "Traceback" not in out + err
 
 
 @pytest.mark.timeout(120)

@@ -20,7 +20,7 @@ KILLS = 20
 STEPS = 900  # longer than one life: most runs are killed several times before they end
 LONGEST = 6.0  # seconds from the beginning of a command, or of its job, to its death
 JOB = re.compile(r"\S*python\S* -m capsbench --log ")
-SNAKEMAKE = re.compile(r"\S*python\S* -m (snakemake|capsbench run) ")
+SNAKEMAKE = re.compile(r"\S*python\S* -m (snakemake|capsbench\.cli\.start_snakemake|capsbench run) ")
 
 
 def kill(group: int, command: re.Pattern[str]) -> list[int]:

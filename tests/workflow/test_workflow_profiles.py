@@ -10,7 +10,7 @@ import pytest
 import yaml
 from snakemake.cli import parse_args
 
-from capsbench.cli.snakemake import command, gpus
+from capsbench.cli.snakemake import SNAKEMAKE, command, gpus
 
 DEFAULT, SLURM = (Path("profiles") / name / "profile.yaml" for name in ("default", "slurm"))
 SETTINGS = """
@@ -123,7 +123,7 @@ def test_a_local_run_starts_one_job_a_gpu_and_a_batch_run_is_not_limited(monkeyp
 def test_a_user_s_words_to_snakemake_take_nothing_away(options, resources, targets) -> None:
     """What Snakemake reads of the command line: the plan, one job a GPU, and the words."""
     made = command(Path("tiny.yaml"), "all", options.split())
-    said = parse_args(made[made.index("snakemake") + 1 :])[1]
+    said = parse_args(made[made.index(SNAKEMAKE) + 1 :])[1]
     assert [Path(path).name for path in said.configfile] == ["tiny.yaml"]
     assert dict(said.resources) == resources
     assert list(said.targets) == targets
