@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pages
@@ -25,6 +26,8 @@ PAPER = pages.RESULTS / "paper"
 ROWS = {"3": "capsnet-r3-recon", "1": "capsnet-r1-recon", "plain": "capsnet-r3"}  # passes of routing; no reconstruction
 TOLD = {("3", "yes"): "3", ("1", "yes"): "1", ("3", "no"): "plain"}  # of the table of seeds
 RUNS = PAPER / "runs" / "mnist"
+PUBLISHED = {"r=3, reconstruction": 0.25, "r=1, reconstruction": 0.29, "r=3": 0.35}  # Table 1, in the order of ROWS
+TO = r"(-?[\d.]+) to (-?[\d.]+)"
 LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
 PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
 WEIGHTS = PAPER / "weights" / "mnist-capsnet-r3-recon-seed-0.safetensors"
@@ -75,30 +78,51 @@ def test_the_table_of_seeds() -> None:
         assert [float(word) for word in words[4:]] == pytest.approx(values, abs=0.00501)
 
 
-def test_the_means_their_intervals_and_the_verdicts(results) -> None:
-    errors = {
+@pytest.fixture(scope="module")
+def errors(results) -> list[list[float]]:
+    """Of each row mean, and lower and upper end of the interval."""
+    found = {
         row.cell.variant: row.summary
         for row in long_table(results, "mnist")
         if (row.cell.condition, row.cell.metric) == ("test", "error")
     }
-    three, one, plain = ([of.mean, of.low, of.high] for of in map(errors.__getitem__, ROWS.values()))
+    return [[found[row].mean, found[row].low, found[row].high] for row in ROWS.values()]
+
+
+@pytest.fixture(scope="module")
+def claims() -> dict[str, dict[str, Any]]:
+    return {claim["id"]: claim for claim in json.loads((PAPER / "claims.json").read_text())["claims"]}
+
+
+def test_the_means_and_their_intervals(errors) -> None:
+    three, _, plain = errors
     number = r"([\d.]+)"
     found = said(
         rf"mean is {number} % \(95 % interval {number} to {number}"
         rf".*? with one it is {number} % \({number} to {number}\)"
         rf".*? Without reconstruction it is {number} % \({number} to {number}\), (\d+) digits"
     )
-    assert found[:-1] == pytest.approx([*three, *one, *plain], abs=0.000501)
+    assert found[:-1] == pytest.approx([value for row in errors for value in row], abs=0.000501)
     assert found[-1] == 50_000 - of_every_seed("test", "plain")["correct"].sum()
-    published = {"r=3, reconstruction": 0.25, "r=1, reconstruction": 0.29, "r=3": 0.35}
+    both = said(r"We have ([\d.]+) and ([\d.]+); the claim's interval")
+    assert both == pytest.approx([three[0], plain[0]], abs=0.000501)
+    (digits,) = said(r"10,000 digits by themselves leave ([\d.]+) points")
+    assert digits == pytest.approx(1.96 * math.sqrt(three[0] * (100 - three[0]) / 10_000), abs=0.00501)
+
+
+def test_every_interval_lies_above_the_paper_s_value(errors) -> None:
     rows = re.findall(r"\| CapsNet ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|", README)
-    assert [name for name, *_ in rows] == list(published)
-    for (name, *words), (mean, low, high) in zip(rows, (three, one, plain), strict=True):
-        assert [float(word) for word in words] == pytest.approx([mean, published[name], low, high], abs=0.000501)
-    assert said(r"We have ([\d.]+) and ([\d.]+); the claim's interval") == pytest.approx(
-        [three[0], plain[0]], abs=0.000501
-    )
-    claims = {claim["id"]: claim for claim in json.loads((PAPER / "claims.json").read_text())["claims"]}
+    assert [name for name, *_ in rows] == list(PUBLISHED)
+    for (name, *words), (mean, low, high) in zip(rows, errors, strict=True):
+        assert [float(word) for word in words] == pytest.approx([mean, PUBLISHED[name], low, high], abs=0.000501)
+        assert low > PUBLISHED[name]
+    assert "all three intervals (over seeds) lie above its figures" in README
+    above = said(rf"{TO} above ([\d.]+), {TO} above ([\d.]+), {TO} above ([\d.]+)\. Two of the verdicts")
+    ends = [end for (_, low, high), paper in zip(errors, PUBLISHED.values(), strict=True) for end in (low, high, paper)]
+    assert above == pytest.approx(ends, abs=0.000501)
+
+
+def test_the_verdicts_and_the_differences(claims) -> None:
     verdicts = {name: claim["verdict"] for name, claim in claims.items()}
     assert verdicts["mnist-r3-recon-value"] == verdicts["mnist-ports-value"] == "not reproduced"
     assert verdicts["mnist-r1-recon-value"] == verdicts["mnist-routing-helps"] == "undecided"
@@ -106,28 +130,15 @@ def test_the_means_their_intervals_and_the_verdicts(results) -> None:
     routing, reconstruction = (claims[f"mnist-{what}-helps"] for what in ("routing", "reconstruction"))
     adjusted = [[claim["adjusted_low"], claim["adjusted_high"]] for claim in (routing, reconstruction)]
     alone = [[claim["ci_low"], claim["ci_high"]] for claim in (routing, reconstruction)]
-    between = r"(-?[\d.]+) to (-?[\d.]+)"
-    apart = said(rf"(-?[\d.]+) points of difference.*? {between} points \(alone {between}\)")
+    apart = said(rf"(-?[\d.]+) points of difference.*? {TO} points \(alone {TO}\)")
     assert apart == pytest.approx([routing["effect"], *adjusted[0], *alone[0]], abs=0.00501)
-    apart = said(
-        rf"the claim's interval is {between} points \(alone {between}\), and the verdict undecided\. The paper"
-    )
+    apart = said(rf"the claim's interval is {TO} points \(alone {TO}\), and the verdict undecided\. The paper")
     assert apart == pytest.approx([*adjusted[1], *alone[1]], abs=0.00501)
-    apart = said(r"The differences are ([\d.]+) points \(by chance exactly;[^)]*\) and ([\d.]+) \(with three", README)
+    apart = said(r"The gains are ([\d.]+) points \(by chance exactly;[^)]*\) and ([\d.]+) \(with three", README)
     assert apart == pytest.approx([routing["effect"], -reconstruction["effect"]], abs=0.00501)
-    apart = said(rf"Their intervals, {between} and {between} points, .*? by itself the second, {between}, excl", README)
-    assert apart == pytest.approx([*adjusted[0], *adjusted[1], *alone[1]], abs=0.00501)
-    (digits,) = said(r"10,000 digits by themselves leave ([\d.]+) points")
-    assert digits == pytest.approx(1.96 * math.sqrt(three[0] * (100 - three[0]) / 10_000), abs=0.00501)
-    above = said(rf"{between} above ([\d.]+), {between} above ([\d.]+), {between} above ([\d.]+)\. Two of the verdicts")
-    expected = [
-        number
-        for (_, low, high), paper in zip((three, one, plain), published.values(), strict=True)
-        for number in (low, high, paper)
-    ]
-    assert above == pytest.approx(expected, abs=0.000501)
-    assert all(low > paper for (_, low, _), paper in zip((three, one, plain), published.values(), strict=True))
-    assert "all three intervals (over seeds) lie above its figures" in README
+    apart = said(rf"Their intervals, {TO} and {TO} points, .*? by itself the second, {TO}, excludes", README)
+    gains = [-end for low, high in (*adjusted, alone[1]) for end in (high, low)]
+    assert apart == pytest.approx(gains, abs=0.00501)
     assert adjusted[1][0] < -0.10 < alone[1][0]
 
 
