@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from capsbench.training.run import make_stream
 from capsbench.training.step import Step
 from capsbench.training.tiling import choose_convolutions, set_convolutions
 
+BUSY = 1.0  # processes at work in the minute before: less than one beside this
 EPOCH = 60_000  # images, as the paper's training set has
 DIGITS = 60_000  # random ones: what is in an image takes no time
 PLAIN = "plain PyTorch CapsNet"
@@ -55,6 +57,7 @@ def bench(
     Returns:
         What `--json` writes: machine, versions, device, threads and one row a contender (`measure.row`).
     """
+    busy = load(say)
     size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
     reference = PlainCapsNet(size).to(device)
     single = random_batch(size, batch, device)
@@ -88,6 +91,7 @@ def bench(
         "parameters": parameters,
         "versions": versions(),
         "machine": machine(),
+        "load": busy,
         "git": git_state(),
     }
     multiplied, copied = list(products(device)), copy(device)
@@ -116,6 +120,23 @@ def _timed(contenders: list[Contender], multiplied: list[Contender], copied: Con
         "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
         "rows": [row(c, plain, peak, EPOCH) for c in contenders],
     }
+
+
+def load(say: Say) -> float | None:
+    """How many processes were at work on average in the minute before, and a word where others may disturb the timing.
+
+    None where the system does not say.
+    """
+    try:
+        busy = round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+    if busy >= BUSY:
+        say(
+            f"In the minute before {busy:.1f} processes were at work here on average; they may slow down what is timed "
+            "(on a GPU what is not captured)."
+        )
+    return busy
 
 
 def clocks(device: torch.device) -> dict[str, str] | None:
