@@ -24,6 +24,7 @@ from capsbench.models.convolution import Convolution
 from capsbench.models.flops import flops
 from capsbench.models.layout import channels_last
 from capsbench.plan import Cell, House
+from capsbench.plan.tasks import TRAINING_DIGITS
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.fusing import choose_routing, plain_routing
@@ -33,8 +34,6 @@ from capsbench.training.step import Step
 from capsbench.training.tiling import choose_convolutions, set_convolutions
 
 BUSY = 1.0  # processes at work in the minute before: less than one beside this
-EPOCH = 60_000  # images, as the paper's training set has
-DIGITS = 60_000  # random ones: what is in an image takes no time
 PLAIN = "plain PyTorch CapsNet"
 
 
@@ -118,7 +117,7 @@ def _timed(contenders: list[Contender], multiplied: list[Contender], copied: Con
     return {
         "product_flops_per_second": peak,
         "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
-        "rows": [row(c, plain, peak, EPOCH) for c in contenders],
+        "rows": [row(c, plain, peak, TRAINING_DIGITS) for c in contenders],
     }
 
 
@@ -272,8 +271,8 @@ def _plain_convolutions(model: torch.nn.Module) -> Iterator[None]:
 
 def _random_digits(device: torch.device) -> DigitSet:
     draw = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (DIGITS, 28, 28), generator=draw, dtype=torch.uint8)
-    labels = torch.arange(DIGITS) % 10
+    images = torch.randint(0, 256, (TRAINING_DIGITS, 28, 28), generator=draw, dtype=torch.uint8)
+    labels = torch.arange(TRAINING_DIGITS) % 10
     return DigitSet(images.to(device), labels.to(device))
 
 

@@ -28,7 +28,7 @@ from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
 
-SNAKEMAKE = "capsbench.cli.start_snakemake"
+SNAKEMAKE = "capsbench.cli.start_snakemake"  # `snakemake` itself, but for an early Ctrl-C
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one

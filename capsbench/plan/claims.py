@@ -82,9 +82,8 @@ class Claim(Strict):
     delta: Annotated[FiniteFloat, Field(gt=0)] | None = None  # value: tolerance; no_difference: margin of equivalence
     test: Literal["student", "welch", "paired", "crossed"] | None = None
     plan: str | tuple[str, ...] | None = None  # whose results judge it for good; its family's where it has no own
-    known_seeds: Annotated[list[int], Field(min_length=1)] | None = (
-        None  # of runs that suggested it: they do not judge it
-    )
+    # of runs that suggested it: results with any of them do not judge it
+    known_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     untested: str | None = None  # why the suite cannot judge it; then nothing else is said
 
     @field_validator("plan", mode="before")

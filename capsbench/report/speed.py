@@ -60,7 +60,7 @@ def _roofline(result: Mapping[str, Any]) -> Figure:
             markersize=7,
             clip_on=False,
             zorder=3,
-            label=f"{row['name']}, {row['precision']}, {row['phase']}" + (" (edge)" if row in uncounted else ""),
+            label=f"{row['name']}, {row['precision']}, {row['phase']}" + ("" if row["moved_bytes"] else " (edge)"),
         )
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     edge = "; on the edge: bytes not counted" if uncounted else ""

@@ -9,17 +9,17 @@ from statistics import mean
 
 import pandas as pd
 
+from capsbench.plan.tasks import TRAINING_DIGITS
 from capsbench.report.captions import listing
 from capsbench.report.results import Results, Run
 from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable
 
-EPOCH = 60_000  # examples, MNIST's training digits; of pairs as many pairs, so that tasks can be compared
-UNITS = ((3600, " h"), (60, " min"))
+UNITS = ((3600, " h"), (60, " min"))  # seconds of each, the largest first
 NAME_ALONE = re.compile(r"\(R\)| Processor\b| \(family.*")  # so that processors of one maker are one
 CAPTION = (
     "What the runs took.",
     "From the manifests of finished runs, on the machines that they name, whatever else these were doing.",
-    f"s/epoch: for {EPOCH:,} training examples (digits, or pairs of them).",
+    f"s/epoch: for {TRAINING_DIGITS:,} training examples (digits, or pairs of them).",
     "Where seeds of a cell trained at once, a run's time is its share of theirs, and its memory that of all of them.",
     "Cell: all finished runs, one after another.",
     "Evaluation: of all conditions of a run. Memory: the most of any run.",
@@ -79,7 +79,7 @@ def _took(run: Run) -> Took | None:
         precision=str(resolved.get("precision") or NOTHING),
         at_once=at_once,
         training=share,
-        epoch=share * EPOCH / examples if examples else None,
+        epoch=share * TRAINING_DIGITS / examples if examples else None,
         evaluation=sum(evaluated) if evaluated else None,
         memory_mb=manifest.peak_memory_mb,
     )

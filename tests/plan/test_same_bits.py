@@ -28,14 +28,8 @@ from capsbench.provenance import digest_of
 from capsbench.report.contract import Manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PUBLISHED = (
-    "ablation",
-    "ladder",
-    "lengths",
-    "paper",
-    "precision",
-    "two-digit-squeezed",
-)  # in results/, with plans in config/
+# in results/, with plans in config/
+PUBLISHED = ("ablation", "ladder", "lengths", "paper", "precision", "two-digit-squeezed")
 CONFIG = {
     "variant": {"model": "cnn", "channels": [256]}, "task": {"image": [28, 28], "last_epochs": 5}, "dataset": "mnist",
     "training": {"batch": 128, "rate": 0.001}, "steps": 100,

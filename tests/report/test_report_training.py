@@ -39,7 +39,7 @@ def test_a_row_is_a_cell_and_its_times_are_those_of_the_manifests(folder: Path, 
     order = [(task, variant) for task, variants in toy.TASKS.items() for variant in variants]
     assert list(zip(made.frame["task"], made.frame["variant"], strict=True)) == order
     cnn = entries(made, "cnn")
-    # 96 s for 960 steps of 128 are 46.9 s for 60,000; the three conditions of a run say 3.1 s for all of them
+    # 96 s for 960 steps of 128 are 46.9 s for 60,000; each condition of a run says 3.1 s, which is that of all together
     assert (cnn["s/epoch"], cnn["training a run"], cnn["cell"], cnn["n"]) == ("46.9", "96.0 s", "4.80 min", "3")
     assert (cnn["on"], cnn["precision"], cnn["at once"]) == ("AMD EPYC, 1 thread", "float32", "1")
     assert (cnn["evaluation a run"], cnn["memory, MB"]) == ("3.10 s", "812")
@@ -49,6 +49,12 @@ def test_a_row_is_a_cell_and_its_times_are_those_of_the_manifests(folder: Path, 
     caption = " ".join(made.table.caption)
     assert "Data: MNIST. Reductions: mnist: width 1/8; 3 of 5 seeds." in caption
     assert write_table(tmp_path, "training", made.frame, made.table)[0].read_text().startswith("task,dataset,variant,")
+
+
+def test_conditions_that_were_scored_apart_have_each_its_time(folder: Path) -> None:
+    for metrics in (folder / "runs/mnist/cnn").glob("seed-*/attacked/metrics.json"):
+        toy.change_json(metrics, seconds=10.0)
+    assert entries(table_of(folder), "cnn")["evaluation a run"] == "13.1 s"
 
 
 def test_seeds_that_trained_at_once_share_their_time(folder: Path) -> None:
