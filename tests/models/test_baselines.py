@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.data.batch import Batch
 from capsbench.models import build_model, count_parameters
 from capsbench.models.layout import channels_last
+from capsbench.models.resnet import Block
 from capsbench.training.checkpoint import Checkpoint, read_tensors, restore, training_tensors, write_tensors
 from capsbench.training.losses import margin_loss, multi_hot, reconstruction_loss
 from capsbench.training.step import Step
@@ -136,3 +142,34 @@ def test_evaluation_reads_running_means_and_changes_none() -> None:
     alone = torch.cat([model(image[None]).scores for image in IMAGES])
     torch.testing.assert_close(together, alone)  # an image's answer does not depend on its neighbours
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("side", [8, 9])
+def test_the_shortcut_of_a_residual_block_is_a_convolution_with_the_block_s_stride(side: int) -> None:
+    block = Block(3, 7, 2).double().eval()
+    x = torch.randn(2, 3, side, side, dtype=torch.float64)
+    own = block.bn2(block.conv2(F.relu(block.bn1(block.conv1(x)))))
+    convolution, normalisation = block.shortcut
+    straight = normalisation(F.conv2d(x, convolution.weight, stride=2))
+    torch.testing.assert_close(block(x), F.relu(straight + own))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's check of the heap")
+def test_a_residual_block_of_few_channels_writes_where_it_may_on_a_cpu_with_avx2_alone() -> None:
+    """oneDNN's strided 1x1 convolution of fewer than eight channels does not (its issue 6035)."""
+    code = (
+        "import torch\n"
+        "torch.set_num_threads(1)\n"  # two wait for each other forever once the heap is broken
+        "from capsbench.models.resnet import Block\n"
+        "block = Block(3, 7, 2).to(memory_format=torch.channels_last)\n"
+        "for _ in range(40):\n"
+        "    x = torch.randn(32, 3, 28, 28).to(memory_format=torch.channels_last)\n"
+        "    block(x).sum().backward()\n"
+        "    kept = [torch.zeros(7 * size + 1) for size in range(60)]\n"
+    )
+    checks = {"ONEDNN_MAX_CPU_ISA": "AVX2", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    preload = {"LD_PRELOAD": "libc_malloc_debug.so.0"}  # where it is not there, the loader says so and goes on
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | checks | preload, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
