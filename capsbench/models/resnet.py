@@ -26,9 +26,7 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         same = stride == 1 and channels == width
         self.shortcut = (
-            nn.Identity()
-            if same
-            else nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width))
+            nn.Identity() if same else nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width))
         )
 
     def forward(self, x: Tensor) -> Tensor:

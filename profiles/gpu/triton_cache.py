@@ -2,14 +2,13 @@
 
     TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
 
-On a lent H100 or H200 the first run compiles for minutes (PrimaryCaps' transforms take 70 seconds of one core; of the
-CNN's six, of 11 pixels, a prime number, two took nine minutes of two busy ones). Triton finds what this leaves in
-TRITON_CACHE_DIR if the folder has the same name there, and its version, Python's and the kernels' source are the same:
-this script starts Triton's own compiler through a driver that only names the target.
-It needs no PyTorch. Where the cache does not fit, kernels are compiled there as ever; so are those of squash and
-length, which take a tenth of a second. The sizes below are those of `routing/launch.py`, `models/transform_launch.py`
-and, of convolutions in bf16, `models/gpu_tile_launch.py`; those of their trial stand in `models/gpu_tiles.py`. Where
-these have changed, the cache does not fit.
+On a lent H100 or H200 the first run compiles for minutes: PrimaryCaps' transforms take two of one core, the CNN's,
+of 11 pixels, a prime number, four. Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same
+name there, and its version, Python's and the kernels' source are the same: this script starts Triton's own compiler
+through a driver that only names the target. It needs no PyTorch. Where the cache does not fit, kernels are compiled
+there as ever; so are those of squash and length, which take a tenth of a second. The sizes below are those of
+`routing/launch.py`, `models/transform_launch.py` and, of convolutions in bf16, `models/gpu_tile_launch.py`; those
+of their trial stand in `models/gpu_tiles.py`. Where these have changed, the cache does not fit.
 """
 
 from __future__ import annotations

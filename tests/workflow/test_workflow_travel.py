@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from places import Place, Said, copy_source
+from places import Place, Said
 from rich.console import Console
-from tools import mnist_folder
 
 from capsbench.cli import pack as packing
 from capsbench.cli import pack_results as packing_results
-from capsbench.cli.pack_packages import missing_packages
 from capsbench.cli.pack_results import archived_name, pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
@@ -165,72 +159,6 @@ def test_results_that_come_back_without_weights_are_recognised_as_done(done, tmp
     said = home.capsbench("pack", "--results", home.folder, "--to", archive)
     assert said.code == 2
     assert "holds no results" in said.err
-
-
-@pytest.mark.slow
-def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
-    mnist = mnist_folder()
-    clone = copy_source(tmp_path / "clone")
-    for name in ("requirements.lock", ".gitignore"):  # the latter, since Python keeps there what it compiles
-        shutil.copy(Path(__file__).resolve().parents[2] / name, clone)
-    place = Place(clone, clone, {"CAPSBENCH_DATA": mnist})
-    place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false")
-    git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
-        subprocess.run([*git, *words], cwd=clone, check=True)
-    (tmp_path / "have.txt").write_text("\n".join(f"{name}=={version(name)}" for name in missing_packages({}, "3.12")))
-    command = ["pack", "tiny.yaml", "--to", tmp_path / "pack.tar.gz", "--have", tmp_path / "have.txt"]
-    said = place.capsbench(*command)
-    assert said.code == 0, said.text
-    assert "packages: none" in said.out
-
-    (clone / "mine.yaml").write_text((clone / "tiny.yaml").read_text().replace("name: tiny\n", ""))
-    for words, sentence in {
-        ("mine.yaml",): "mine.yaml is not in this clone's commit",
-        ("config/kmnist.yaml",): "config/kmnist.yaml uses kmnist; the archive can contain only MNIST",
-        ("tiny.yaml", "--results", "scratch"): "--results packs only a folder of results",
-    }.items():
-        said = place.capsbench("pack", *words)
-        assert said.code == 2
-        assert sentence in said.err
-    assert not list(clone.glob("*.tar.*"))
-
-    (clone / "capsbench" / "errors.py").open("a").write("# edited\n")
-    said = place.capsbench(*command)
-    assert said.code == 2
-    assert "Only a clean commit is packed" in said.err
-
-    with tarfile.open(tmp_path / "pack.tar.gz") as stored:
-        stored.extractall(tmp_path, filter="data")
-    there = tmp_path / "capsbench-pack"
-    script = (there / "run.sh").read_text()
-    assert "capsbench work tiny.yaml --minutes" in script
-    manifest = there / "scratch/tiny/runs/mnist/cnn/seed-0/manifest.json"
-    for dirty in (False, True):
-        if dirty:
-            (there / "capsbench" / "errors.py").open("a").write("# edited\n")
-            manifest.unlink()
-        elsewhere = Place(there, there, {"CAPSBENCH_DATA": str(there / "data")})
-        said = elsewhere.capsbench("work", "tiny.yaml", "--seed", 0)
-        assert said.code == 0, said.text
-        head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
-        assert json.loads(manifest.read_text())["git"] == {"commit": head.stdout.strip(), "dirty": dirty}
-
-    out = tmp_path / "out"
-    out.mkdir()
-    environment = {**os.environ, "PYTHON": sys.executable, "HOME": str(there), "CAPSBENCH_RESULTS": "~/scratch"}
-    for minutes, seed, code in (("5", "0", 0), ("0", "1", 4)):  # nothing is left to do; time is up before anything
-        said = subprocess.run(
-            ["sh", there / "run.sh", minutes, "--variant", "cnn", "--seed", seed],
-            env={**environment, "OUT": str(out)}, capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert said.returncode == code, said.stderr
-        with tarfile.open(out / "tiny.tar.gz") as stored:
-            assert "tiny/runs/mnist/cnn/seed-0/manifest.json" in stored.getnames()
-        (out / "tiny.tar.gz").unlink()
-    (there / "run.sh").write_text((there / "run.sh").read_text().replace("tiny.yaml", "nowhere.yaml"))
-    assert subprocess.run(["sh", there / "run.sh"], env=environment, capture_output=True, check=False).returncode == 2
-    assert list(out.iterdir()) == []  # without OUT nothing is packed
 
 
 def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path: Path, monkeypatch) -> None:

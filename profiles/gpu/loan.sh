@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Rows of plans on a GPU machine that is lent for minutes, a command at a time; docs/gpu-plan.md says which rows.
+#
+#   loan.sh begin config/paper.yaml:mnist:cnn:0 ...    unpack what .gpu/ holds, then work in the background
+#   loan.sh wait 500                                   until all rows are done, or for so many seconds
+#
+# A row is plan:task:variant; behind another colon stand its seeds, with commas, if not all of the plan's are meant.
+# One row after another is trained, evaluated in the same process, and packed. `wait` copies what is packed, and the
+# log, into the folder OUT: each archive holds all finished runs of its plan. So a command that is cut off, or a
+# machine that is taken back, costs the row at work and no other.
+set -euo pipefail
+folder=${LOAN:-$HOME/loan}
+python=${PYTHON:-python3}
+
+case ${1:?"say begin or wait"} in
+begin)
+  shift
+  mkdir -p "$folder/packed"
+  [ -d "$folder/capsbench-pack" ] || tar xf .gpu/capsbench-pack.tar.gz -C "$folder"
+  [ -d /tmp/triton ] || [ ! -f .gpu/triton.tar.gz ] || tar xf .gpu/triton.tar.gz -C /tmp
+  rm -f "$folder/done"
+  cp "$0" "$folder/loan.sh" # bash reads as it goes, and the next command may write over this file
+  setsid nohup bash "$folder/loan.sh" rows "$@" >> "$folder/log" 2>&1 < /dev/null &
+  ;;
+rows)
+  shift
+  cd "$folder/capsbench-pack"
+  export PYTHONPATH=$PWD:$PWD/site CAPSBENCH_DATA=$PWD/data PYTHONUNBUFFERED=1
+  export TRITON_CACHE_DIR=/tmp/triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}
+  for row in "$@"; do
+    IFS=: read -r plan task variant seeds <<< "$row"
+    name=$(basename "$plan" .yaml)
+    begun=$SECONDS
+    # shellcheck disable=SC2046  # a word for each seed is meant
+    "$python" -m capsbench train "$plan" --task "$task" --variant "$variant" --evaluate \
+      $(tr ',' '\n' <<< "$seeds" | sed '/./!d; s/^/--seed /') && code=0 || code=$?
+    "$python" -m capsbench pack --results "${CAPSBENCH_RESULTS:-results}/$name" --to "$folder/$name.tar.gz" &&
+      mv "$folder/$name.tar.gz" "$folder/packed/" || true
+    echo "== $row: exit code $code, $((SECONDS - begun)) s"
+  done
+  touch "$folder/done"
+  ;;
+wait)
+  end=$((SECONDS + ${2:?"say for how many seconds"}))
+  until [ -e "$folder/done" ] || [ $SECONDS -ge $end ]; do sleep 1; done
+  find "$folder/packed" -name '*.tar.gz' -exec cp {} "$OUT" \;
+  cp "$folder/log" "$OUT/log"
+  grep -v '^==' "$folder/log" | tail -n 3 || true
+  grep '^==' "$folder/log" || true
+  [ -e "$folder/done" ] && echo "all rows are done" || echo "still at work"
+  ;;
+*)
+  echo "loan.sh: say begin or wait, not $1" >&2
+  exit 2
+  ;;
+esac

@@ -1,0 +1,122 @@
+"""Packs of a clone, unpacked and at work as on a machine without a network: of this Python, on its CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from places import Place, copy_source
+from tools import mnist_folder
+
+from capsbench.cli.pack_packages import missing_packages
+
+GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
+
+
+def packed(tmp_path: Path) -> tuple[Place, list[object]]:
+    """A clone of its own with a plan of two runs, packed into pack.tar.gz, and the command that did."""
+    clone = copy_source(tmp_path / "clone")
+    for name in ("requirements.lock", ".gitignore"):  # the latter, since Python keeps there what it compiles
+        shutil.copy(Path(__file__).resolve().parents[2] / name, clone)
+    place = Place(clone, clone, {"CAPSBENCH_DATA": mnist_folder()})
+    place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
+        subprocess.run([*GIT, *words], cwd=clone, check=True)
+    (tmp_path / "have.txt").write_text("\n".join(f"{name}=={version(name)}" for name in missing_packages({}, "3.12")))
+    command = ["pack", "tiny.yaml", "--to", tmp_path / "pack.tar.gz", "--have", tmp_path / "have.txt"]
+    said = place.capsbench(*command)
+    assert said.code == 0, said.text
+    assert "packages: none" in said.out
+    return place, command
+
+
+@pytest.mark.slow
+def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
+    place, command = packed(tmp_path)
+    clone = place.folder
+    (clone / "mine.yaml").write_text((clone / "tiny.yaml").read_text().replace("name: tiny\n", ""))
+    for words, sentence in {
+        ("mine.yaml",): "mine.yaml is not in this clone's commit",
+        ("config/kmnist.yaml",): "config/kmnist.yaml uses kmnist; the archive can contain only MNIST",
+        ("tiny.yaml", "--results", "scratch"): "--results packs only a folder of results",
+    }.items():
+        said = place.capsbench("pack", *words)
+        assert said.code == 2
+        assert sentence in said.err
+    assert not list(clone.glob("*.tar.*"))
+
+    (clone / "capsbench" / "errors.py").open("a").write("# edited\n")
+    said = place.capsbench(*command)
+    assert said.code == 2
+    assert "Only a clean commit is packed" in said.err
+
+    with tarfile.open(tmp_path / "pack.tar.gz") as stored:
+        stored.extractall(tmp_path, filter="data")
+    there = tmp_path / "capsbench-pack"
+    script = (there / "run.sh").read_text()
+    assert "capsbench work tiny.yaml --minutes" in script
+    manifest = there / "scratch/tiny/runs/mnist/cnn/seed-0/manifest.json"
+    for dirty in (False, True):
+        if dirty:
+            (there / "capsbench" / "errors.py").open("a").write("# edited\n")
+            manifest.unlink()
+        elsewhere = Place(there, there, {"CAPSBENCH_DATA": str(there / "data")})
+        said = elsewhere.capsbench("work", "tiny.yaml", "--seed", 0)
+        assert said.code == 0, said.text
+        head = subprocess.run([*GIT, "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
+        assert json.loads(manifest.read_text())["git"] == {"commit": head.stdout.strip(), "dirty": dirty}
+
+    out = tmp_path / "out"
+    out.mkdir()
+    environment = {**os.environ, "PYTHON": sys.executable, "HOME": str(there), "CAPSBENCH_RESULTS": "~/scratch"}
+    for minutes, seed, code in (("5", "0", 0), ("0", "1", 4)):  # nothing is left to do; time is up before anything
+        said = subprocess.run(
+            ["sh", there / "run.sh", minutes, "--variant", "cnn", "--seed", seed],
+            env={**environment, "OUT": str(out)}, capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert said.returncode == code, said.stderr
+        with tarfile.open(out / "tiny.tar.gz") as stored:
+            assert "tiny/runs/mnist/cnn/seed-0/manifest.json" in stored.getnames()
+        (out / "tiny.tar.gz").unlink()
+    (there / "run.sh").write_text((there / "run.sh").read_text().replace("tiny.yaml", "nowhere.yaml"))
+    assert subprocess.run(["sh", there / "run.sh"], env=environment, capture_output=True, check=False).returncode == 2
+    assert list(out.iterdir()) == []  # without OUT nothing is packed
+
+
+@pytest.mark.slow
+def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_each(tmp_path: Path) -> None:
+    place, _ = packed(tmp_path)
+    (tmp_path / ".gpu").mkdir()
+    (tmp_path / "pack.tar.gz").rename(tmp_path / ".gpu" / "capsbench-pack.tar.gz")
+    out = tmp_path / "out"
+    out.mkdir()
+    places = {"LOAN": str(tmp_path / "loan"), "OUT": str(out), "CAPSBENCH_RESULTS": "scratch"}
+    loan = ["bash", str(place.clone / "profiles" / "gpu" / "loan.sh")]
+
+    def told(*words: str) -> str:
+        said = subprocess.run(
+            [*loan, *words], env={**os.environ, "PYTHON": sys.executable, **places}, capture_output=True, text=True,
+            check=True, cwd=tmp_path, timeout=300,
+        )  # fmt: skip
+        return said.stdout
+
+    assert told("begin", "tiny.yaml:mnist:cnn:1", "tiny.yaml:mnist:nothing", "tiny.yaml:mnist:cnn") == ""
+    assert "still at work" in told("wait", "1")
+    said_last = told("wait", "250")
+    assert "all rows are done" in said_last
+    assert [line.rsplit(",", 1)[0] for line in said_last.splitlines() if line.startswith("==")] == [
+        "== tiny.yaml:mnist:cnn:1: exit code 0",
+        "== tiny.yaml:mnist:nothing: exit code 2",
+        "== tiny.yaml:mnist:cnn: exit code 0",
+    ]
+    with tarfile.open(out / "tiny.tar.gz") as stored:
+        for seed in (0, 1):
+            assert f"tiny/runs/mnist/cnn/seed-{seed}/manifest.json" in stored.getnames()
+    assert "did you mean 'mnist/cnn'?" in (out / "log").read_text()
