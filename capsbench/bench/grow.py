@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from capsbench.bench.measure import Contender, Say, race, wait
+from capsbench.bench.measure import Contender, Say, precisions, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, as_it_trains, random_batch
 from capsbench.data.batch import Batch
@@ -26,7 +26,6 @@ from capsbench.training.step import Step
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
 PIXELS = (22, 28, 36, 40)  # 288, 1152, 3200 and 4608 input capsules of the paper's CapsNet
 SEEDS = (1, 2, 4, 8)
-PRECISIONS = ("float32", "bf16")
 
 
 class _Again:
@@ -111,7 +110,7 @@ def grow(
         say(f"{inputs} input capsules")
     given = random_batch(28, batch, device)
     for count in SEEDS:
-        for precision in PRECISIONS:
+        for precision in precisions(device):
             made = [_step(house, cell, precision, given, seed, device, say) for seed in range(count)]
             at_once = _AtOnce([step for step, _ in made], device, say)
             name = f"{made[0][1]}, captured" if at_once.captured else made[0][1]
@@ -128,7 +127,7 @@ def _rows(
     given = random_batch(pixels, images, device)
     plain = PlainStep(PlainCapsNet(pixels).to(device), given)
     contenders = [Contender(PLAIN, "training", "float32", images, plain)]
-    for precision in PRECISIONS:
+    for precision in precisions(device):
         step, name = _step(house, cell, precision, given, 0, device, say)
         contenders.append(Contender(name, "training", precision, images, functools.partial(step, 0, 1e-3)))
     return [_row(contender, size, rounds, device) for contender in contenders]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from capsbench.bench.count import moved_bytes
-from capsbench.bench.measure import Contender, Say, copy, products, race, row
+from capsbench.bench.measure import Contender, Say, copy, precisions, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
 from capsbench.errors import CapsbenchError, refuse_lost_gpu
@@ -57,6 +57,8 @@ def bench(
         What `--json` writes: machine, versions, device, threads and one row a contender (`measure.row`).
     """
     busy = load(say)
+    if "bf16" not in precisions(device):
+        say("bf16 is left out: this CPU has no instructions for it, and torch would emulate it.")
     size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
     reference = PlainCapsNet(size).to(device)
     single = random_batch(size, batch, device)
@@ -171,7 +173,7 @@ def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say:
     digits = _random_digits(device)
     resized = dataclasses.replace(cell, training=cell.training.model_copy(update={"batch": batch}))
     found = []
-    for precision, ours in itertools.product(("float32", "bf16"), (False, True)):
+    for precision, ours in itertools.product(precisions(device), (False, True)):
         torch.manual_seed(0)
         model = channels_last(build_model(cell.spec, cell.options.IMAGE[0], house.path.parent).to(device))
         name = as_it_trains(cell.variant, model, precision, device, say) if ours else cell.variant

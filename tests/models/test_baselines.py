@@ -8,14 +8,12 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.data.batch import Batch
 from capsbench.models import build_model, count_parameters
 from capsbench.models.layout import channels_last
-from capsbench.models.resnet import Block
 from capsbench.training.checkpoint import Checkpoint, read_tensors, restore, training_tensors, write_tensors
 from capsbench.training.losses import margin_loss, multi_hot, reconstruction_loss
 from capsbench.training.step import Step
@@ -142,16 +140,6 @@ def test_evaluation_reads_running_means_and_changes_none() -> None:
     alone = torch.cat([model(image[None]).scores for image in IMAGES])
     torch.testing.assert_close(together, alone)  # an image's answer does not depend on its neighbours
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("side", [8, 9])
-def test_the_shortcut_of_a_residual_block_is_a_convolution_with_the_block_s_stride(side: int) -> None:
-    block = Block(3, 7, 2).double().eval()
-    x = torch.randn(2, 3, side, side, dtype=torch.float64)
-    own = block.bn2(block.conv2(F.relu(block.bn1(block.conv1(x)))))
-    convolution, normalisation = block.shortcut
-    straight = normalisation(F.conv2d(x, convolution.weight, stride=2))
-    torch.testing.assert_close(block(x), F.relu(straight + own))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's check of the heap")
