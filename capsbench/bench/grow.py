@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from capsbench.bench.measure import Contender, Say, precisions, race, wait
+from capsbench.bench.measure import Contender, Say, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, as_it_trains, random_batch
 from capsbench.data.batch import Batch
@@ -21,6 +21,7 @@ from capsbench.plan import Cell, House
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.device import give_memory_back
+from capsbench.training.precisions import precisions
 from capsbench.training.step import Step
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)

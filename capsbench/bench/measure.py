@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from capsbench.training.precisions import precisions
+
 Say = Callable[[str], None]
 # Seconds between two waits, at least: a wait costs as much as a short step, and no run waits after each. A CPU call has
 # nothing to wait for.
@@ -73,15 +75,6 @@ def wait(device: torch.device) -> None:
     """Until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def precisions(device: torch.device) -> tuple[str, ...]:
-    """What is timed: float32, and bf16 unless on a CPU for which oneDNN has none, such as one without AVX-512.
-
-    There torch emulates it: the matrix product alone takes minutes a round.
-    """
-    computed = device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return ("float32", "bf16") if computed else ("float32",)
 
 
 def products(device: torch.device) -> Iterator[Contender]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from capsbench.bench.count import moved_bytes
-from capsbench.bench.measure import Contender, Say, copy, precisions, products, race, row
+from capsbench.bench.measure import Contender, Say, copy, products, race, row
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.data.batch import Batch, DigitSet
 from capsbench.errors import CapsbenchError, refuse_lost_gpu
@@ -29,6 +29,7 @@ from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.fusing import choose_routing, plain_routing
 from capsbench.training.memory import is_out_of_memory
+from capsbench.training.precisions import precisions
 from capsbench.training.run import make_stream
 from capsbench.training.step import Step
 from capsbench.training.tiling import choose_convolutions, set_convolutions

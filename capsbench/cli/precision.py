@@ -17,12 +17,19 @@ def precision_of(setting: Setting, seed: int) -> dict[str, Any]:
     known.
 
     A seed that was trained on the same kind of device decides, then one that was stopped, wherever that was: it goes on
-    in its own.
+    in its own. Nothing is timed on a device that computes in float32 alone.
     """
+    from capsbench.training.precisions import precisions
     from capsbench.training.run import choose_precision
 
-    if setting.cell.training.precision == "auto" and (found := _trained(setting) or _begun(setting)):
-        return found
+    computed, wanted = precisions(setting.device), setting.cell.training.precision
+    if wanted == "auto":
+        if found := _trained(setting) or _begun(setting):
+            return found
+        if len(computed) == 1:
+            return {"precision": computed[0], "precision_timings": None}
+    elif wanted not in computed:
+        setting.say(f"{setting.cell.label}: this CPU has no {wanted}, and torch emulates it: steps may take minutes")
     precision, timings = choose_precision(setting, seed)
     return {"precision": precision, "precision_timings": timings}
 

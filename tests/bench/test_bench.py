@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from capsbench.bench import grow, measure
 from capsbench.bench.count import moved_bytes
-from capsbench.bench.measure import Contender, precisions, race, row
+from capsbench.bench.measure import Contender, race, row
 from capsbench.bench.plain import PlainCapsNet
 from capsbench.bench.run import PLAIN, bench
 from capsbench.cli.app import app
@@ -28,6 +28,7 @@ from capsbench.plan import House, load_variants
 from capsbench.report.speed import draw_speed
 from capsbench.routing import cpu_fused
 from capsbench.training.capture import CapturedStep, proven
+from capsbench.training.precisions import precisions
 from capsbench.training.step import Step
 
 CPU = torch.device("cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return TIMED
 
     monkeypatch.setattr(run, "choose_precision", choose)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     return asked
 
 
@@ -62,6 +64,21 @@ def stop(setting: Setting, seed: int, *, digest: str | None = None) -> None:
 def test_nothing_known_is_timed(tmp_path: Path, results: Path, timed: list[int]) -> None:
     assert precision_of(setting_of(tmp_path), 1) == dict(zip(OTHER, TIMED, strict=True))
     assert timed == [1]
+
+
+def test_nothing_is_timed_on_a_cpu_that_would_emulate_bf16(
+    tmp_path: Path, results: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    setting = setting_of(tmp_path)
+    assert precision_of(setting, 1) == {"precision": "float32", "precision_timings": None}
+    said: list[str] = []
+    asked_for = dataclasses.replace(setting_of(tmp_path, "bf16"), say=said.append)
+    assert precision_of(asked_for, 1)["precision"] == TIMED[0]  # what the plan says is asked for
+    assert timed == [1]
+    assert said == ["mnist/cnn: this CPU has no bf16, and torch emulates it: steps may take minutes"]
+    stop(setting, 2)
+    assert precision_of(setting, 1) == OTHER  # begun where it was computed
 
 
 @pytest.mark.parametrize("seed", [0, 2])
