@@ -22,6 +22,8 @@ def examine(console: Console) -> int:
     """Print versions, device, data and disk; returns the number of things that are wrong."""
     import torch
 
+    from capsbench.training.precisions import precisions
+
     problems: list[str] = []
     for name, version in versions().items():
         console.print(f"{name:16} {version}")
@@ -39,7 +41,10 @@ def examine(console: Console) -> int:
     there = ["cuda", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))] if usable else []
     if said and said not in ["cpu", *there]:
         problems.append(f"CAPSBENCH_DEVICE is {said}, but the devices here are {', '.join(['cpu', *there])}.")
-    console.print(f"{'trains on':16} {said or ('cuda' if usable else 'cpu')}{' (CAPSBENCH_DEVICE)' if said else ''}")
+    device = said or ("cuda" if usable else "cpu")
+    console.print(f"{'trains on':16} {device}{' (CAPSBENCH_DEVICE)' if said else ''}")
+    if said in (None, "", "cpu", *there):
+        console.print(f"{'computes in':16} {', '.join(precisions(torch.device(device)))}")
     git = git_state()
     since = {True: " (changed since)", False: "", None: " (git cannot tell whether files differ from it)"}
     console.print(f"{'commit':16} {git['commit'] + since[git['dirty']] if git['commit'] else 'not a clone'}")

@@ -269,7 +269,17 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0] * 2**30))
     said = CliRunner().invoke(app, ["doctor"])
     assert said.exit_code == 0, said.output
-    for word in ("python", "torch", "snakemake", "processor", "trains on", "MNIST", "GB free", "Nothing is wrong."):
+    for word in (
+        "python",
+        "torch",
+        "snakemake",
+        "processor",
+        "trains on",
+        "computes in      float32",
+        "MNIST",
+        "GB free",
+        "Nothing is wrong.",
+    ):
         assert word in said.output
     free[0] = 1
     monkeypatch.setenv("CAPSBENCH_DATA", "not/there")
