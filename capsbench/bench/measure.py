@@ -78,7 +78,7 @@ def wait(device: torch.device) -> None:
 
 
 def products(device: torch.device) -> Iterator[Contender]:
-    """Square matrix products in these precisions, on a GPU in TF32 too: the rate that a step is held against."""
+    """Square matrix products in the device's precisions, on a GPU in TF32 too: the rate that a step is held against."""
     side = SIDE if device.type == "cpu" else 4 * SIDE
     draw = torch.Generator(device).manual_seed(0)
     for precision in (*precisions(device), *(() if device.type == "cpu" else ("tf32",))):

@@ -167,7 +167,7 @@ class _Training:
 
 
 def _contenders(house: House, cell: Cell, batch: int, device: torch.device, say: Say) -> list[Contender]:
-    """Training and inference of one cell, in both precisions; by our kernels where runs take them, and captured, too.
+    """Training and inference of one cell, in each precision; by our kernels where runs take them, and captured, too.
 
     A way that torch cannot go there is said and left out.
     """

@@ -10,5 +10,6 @@ def precisions(device: torch.device) -> tuple[str, ...]:
 
     There torch emulates it: a step of the paper's CapsNet takes minutes.
     """
-    computed = device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return ("float32", "bf16") if computed else ("float32",)
+    known = device.type == "cpu" and torch.backends.mkldnn.is_available()  # of a torch without oneDNN nobody can tell
+    emulated = known and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return ("float32",) if emulated else ("float32", "bf16")

@@ -16,6 +16,7 @@ case ${1:?"say begin or wait"} in
 begin)
   shift
   mkdir -p "$folder/packed"
+  flock -n "$folder/lock" true || { echo "loan.sh: rows are still at work; say wait first" >&2; exit 2; }
   [ -d "$folder/capsbench-pack" ] || tar xf .gpu/capsbench-pack.tar.gz -C "$folder"
   [ -d /tmp/triton ] || [ ! -f .gpu/triton.tar.gz ] || tar xf .gpu/triton.tar.gz -C /tmp
   rm -f "$folder/done"
@@ -24,6 +25,8 @@ begin)
   ;;
 rows)
   shift
+  exec 9> "$folder/lock" # held as long as this or a process that it started lives
+  flock 9
   cd "$folder/capsbench-pack"
   export PYTHONPATH=$PWD:$PWD/site CAPSBENCH_DATA=$PWD/data PYTHONUNBUFFERED=1
   export TRITON_CACHE_DIR=/tmp/triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}

@@ -140,7 +140,7 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
     ours = {(name, phase, kind) for phase in ("training", "inference") for name, kind in ways}
     assert names == ours | {(PLAIN, phase, "float32") for phase in ("training", "inference")}
     counted = {(r["name"], r["phase"]): r["flops"] for r in result["rows"] if r["precision"] == "bf16"}
-    for phase in ("training", "inference") if counted else ():  # torch sees none of those in our kernels
+    for _, phase in counted:  # torch sees none of those in our kernels
         assert counted[as_it_trains, phase] == counted["capsnet-r1", phase] > 0
     assert {r["batch"] for r in result["rows"]} == {4}
     assert all(r["times_plain"] > 0 for r in result["rows"])

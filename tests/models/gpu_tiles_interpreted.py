@@ -62,7 +62,7 @@ def test_sums_are_float32_and_rounded_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_image_s_bits_do_not_depend_on_what_stands_beside_it() -> None:
-    # Of whole numbers, whose sums are exact in any order: NumPy multiplies here, in one that depends on the place.
+    # Of whole numbers, whose sums are exact: NumPy, which multiplies here, sums in an order that depends on the place.
     x, weight, bias, of_y = (t.mul(8).round() for t in drawn(SIZES[3]))
     x = x.contiguous(memory_format=torch.channels_last)
     together = answers(gpu_tiles.by_gpu_tiles, x, weight, bias, of_y, 3)

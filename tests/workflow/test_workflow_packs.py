@@ -109,6 +109,9 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
 
     assert told("begin", "tiny.yaml:mnist:cnn:1", "tiny.yaml:mnist:nothing", "tiny.yaml:mnist:cnn") == ""
     assert "still at work" in told("wait", "1")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        told("begin", "tiny.yaml:mnist:cnn")
+    assert "rows are still at work; say wait first" in refused.value.stderr
     said_last = told("wait", "250")
     assert "all rows are done" in said_last
     assert [line.rsplit(",", 1)[0] for line in said_last.splitlines() if line.startswith("==")] == [
