@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capsbench.cli.compiler import leave_out_compiler
 from capsbench.errors import CapsbenchError, DataError, RoutingError
 from capsbench.plan import Cell, House
 from capsbench.plan.done import evaluation_roots, training_roots
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def import_all(cells: Iterable[Cell]) -> None:
     """Import what trains and evaluates `cells`, hours before some of it is asked for. Raises as `import_source`."""
     import_source({root for cell in cells for root in (*training_roots(cell), *evaluation_roots(cell))})
+    leave_out_compiler()
 
 
 @contextlib.contextmanager

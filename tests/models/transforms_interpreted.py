@@ -54,18 +54,18 @@ def library(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     return nn.functional.conv2d(x, weight, bias, stride)
 
 
-CASES = [  # channels, outputs, kernel, stride, height, width
-    pytest.param((3, 2, 9, 2, 20, 20), marks=pytest.mark.slow),  # PrimaryCaps' patch
-    pytest.param((2, 3, 5, 1, 13, 20), marks=pytest.mark.slow),  # patches that overlap, and one over the edge
-    pytest.param((3, 2, 3, 2, 13, 14), marks=pytest.mark.slow),  # pixels that no output sees
-    (2, 1, 2, 1, 8, 12),  # patches that overlap
-    (130, 1, 2, 1, 3, 3),  # more channels than a program has
+CASES = [  # images, channels, outputs, kernel, stride, height, width
+    pytest.param((1, 3, 2, 9, 2, 20, 20), marks=pytest.mark.slow),  # PrimaryCaps' patch
+    pytest.param((1, 2, 3, 5, 1, 13, 20), marks=pytest.mark.slow),  # patches that overlap, and one over the edge
+    pytest.param((1, 3, 2, 3, 2, 13, 14), marks=pytest.mark.slow),  # pixels that no output sees
+    (2, 2, 1, 2, 1, 8, 12),  # patches that overlap
+    (2, 130, 1, 2, 1, 3, 3),  # more channels than a program has
 ]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_convolution_by_kernels_is_as_exact_as_float32(case, monkeypatch: pytest.MonkeyPatch) -> None:
-    channels, outputs, kernel, stride, height, width = case
+    images, channels, outputs, kernel, stride, height, width = case
     monkeypatch.setattr(
         "capsbench.models.real_products.tiling",
         lambda h, w, kernel, stride, *_: Tiling(
@@ -78,7 +78,7 @@ def test_a_convolution_by_kernels_is_as_exact_as_float32(case, monkeypatch: pyte
     )
     monkeypatch.setattr(transforms, "_product", the_matrices_only_where_kernels_are_tried(transforms._product))
     torch.manual_seed(1)
-    x = torch.randn(2, channels, height, width).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(images, channels, height, width).contiguous(memory_format=torch.channels_last)
     weight, bias = torch.randn(outputs, channels, kernel, kernel), torch.randn(outputs)
     found = answers(x, weight, bias, stride, by_real_products)
     exact = answers(x.double(), weight.double(), bias.double(), stride, library)
