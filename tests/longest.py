@@ -1,5 +1,7 @@
 """The longest test files, which come first: the short ones then fill up the end, where otherwise one worker waits.
 
+The smoke plan is before all: where there is no time for every slow test, there is for it (time_left.py).
+
 xdist's own order is by the number of tests, and a file of one long test comes last; the Makefile says
 --no-loadscope-reorder. `finished` of the workflows' conftest.py takes both workers: not both begin with a file of it.
 """
@@ -7,34 +9,48 @@ xdist's own order is by the number of tests, and a file of one long test comes l
 from __future__ import annotations
 
 LONGEST = (
-    "test_slurm.py",
-    "test_workflow_kills.py",
+    "test_workflow_smoke.py",
     "test_learning.py",
-    "test_cli_commands.py",
-    "test_custom_routing.py",
     "test_workflow_faults.py",
+    "test_workflow_disks.py",
+    "test_run.py",
+    "test_workflow_kills.py",
+    "test_slurm.py",
+    "test_faults.py",
+    "test_routing_fused.py",
+    "test_workflow_edits.py",
+    "test_workflow_tiny.py",
+    "test_together.py",
+    "test_transforms.py",
+    "test_malformed_count.py",
+    "test_workflow_travel.py",
+    "test_workflow_tuning.py",
+    "test_workflow_carried.py",
+    "test_report_mnist_page.py",
+    "test_cli_verify.py",
+    "test_cli_commands.py",
+    "test_workflow_packs.py",
+    "test_cli_inputs.py",
+    "test_capture.py",
+    "test_no_waiting.py",
+    "test_same_bits.py",
+    "test_workflow_parse.py",
+    "test_custom_routing.py",
+    "test_probe_runs.py",
+    "test_workflow_cost.py",
+    "test_report_crossed.py",
+    "test_workflow_profiles.py",
+    "test_cli_mistakes.py",
+    "test_workflow_data.py",
+    "test_attacks.py",
     "test_malformed_results.py",
     "test_malformed_plans.py",
-    "test_malformed_arrays.py",
-    "test_workflow_disks.py",
-    "test_workflow_smoke.py",
-    "test_workflow_travel.py",
-    "test_workflow_tiny.py",
-    "test_routing_fused.py",
-    "test_attacks.py",
-    "test_workflow_data.py",
-    "test_workflow_parse.py",
+    "test_source_processes.py",
+    "test_report_cost.py",
     "test_report_figures.py",
     "test_routing_cpu_fused.py",
-    "test_capture.py",
-    "test_run.py",
-    "test_probe_runs.py",
-    "test_no_waiting.py",
-    "test_cli_inputs.py",
-    "test_cli_mistakes.py",
-    "test_together.py",
-    "test_source_processes.py",
-    "test_bench.py",
+    "test_tune.py",
+    "test_experiments.py",
 )
 
 

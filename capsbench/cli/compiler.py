@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
 def leave_out_compiler() -> None:
@@ -19,14 +20,15 @@ def leave_out_compiler() -> None:
     from torch.optim import Adam, Optimizer, optimizer
     from torch.utils import flop_counter
 
-    asks = getattr(torch, "_disable_dynamo", None)
+    asks: Any = getattr(torch, "_disable_dynamo", None)
     for owner in (Optimizer, getattr(flop_counter, "_FlopCounterMode", None)):
         for method in vars(owner).values() if asks and owner else ():
             if _code(method) is _code(asks(len)):
                 method.__wrapped__.__dict__.setdefault("__dynamo_disable", method.__wrapped__)  # as once it has asked
-    says = getattr(optimizer, "_use_grad_for_differentiable", None)
-    if says and _code(Adam.step) is _code(says(len)):
-        Adam.step = torch.no_grad()(Adam.step.__wrapped__)  # type: ignore[method-assign]
+    says: Any = getattr(optimizer, "_use_grad_for_differentiable", None)
+    step: Any = Adam.step
+    if says and _code(step) is _code(says(len)):
+        Adam.step = torch.no_grad()(step.__wrapped__)  # type: ignore[method-assign]
 
 
 def _code(function: object) -> object:

@@ -38,9 +38,13 @@ SHOWN = 500
 LOOKS, APART = 5, 50  # at the error, at least, and steps between them, at most: two good ones in a row are enough
 GENTLE = 1e-3  # where at the other rate it is stuck at chance, or on the edge of it: a CPU's rounding then decides
 OTHERS = {  # what learns more slowly, or not at this width, or takes a while for a step
-    **dict.fromkeys(("cnn", "cnn-recon"), Short(width=0.0625)),
-    "cnn-pool": Short(200, width=0.0625),
+    **dict.fromkeys(("cnn", "cnn-recon", "cnn-valid"), Short(width=0.0625)),
+    "cnn-pool": Short(200, 0.0625),
     **dict.fromkeys(("cnn-margin", "cnn-recon-margin"), Short(250, 0.0625, rate=GENTLE)),
+    **dict.fromkeys(
+        ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors"),
+        Short(400, 0.0625, rate=GENTLE),
+    ),
     **dict.fromkeys(("em-matrix", "em-matrix-margin"), Short(250, 0.25, 60.0, batch=16)),
     **dict.fromkeys(("capsnet-self-routing", "capsnet-self-routing-margin"), Short(500)),
     **dict.fromkeys(("resnet-parameters", "resnet-flops", "convnet-avg"), Short(300, bound=40.0, batch=16)),
@@ -49,9 +53,6 @@ OTHERS = {  # what learns more slowly, or not at this width, or takes a while fo
         Short(450, bound=40.0, batch=16, rate=GENTLE),
     ),
     "convnet-avg-5": Short(400, bound=60.0),
-    **dict.fromkeys(
-        ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors"), Short(400, rate=GENTLE)
-    ),
 }
 OTHERS |= {name: Short(500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
 OTHERS["two-digit-average-mlp"] = Short(1000, 0.25, 60.0)

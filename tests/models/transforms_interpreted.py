@@ -58,7 +58,7 @@ CASES = [  # images, channels, outputs, kernel, stride, height, width
     pytest.param((1, 3, 2, 9, 2, 20, 20), marks=pytest.mark.slow),  # PrimaryCaps' patch
     pytest.param((1, 2, 3, 5, 1, 13, 20), marks=pytest.mark.slow),  # patches that overlap, and one over the edge
     pytest.param((1, 3, 2, 3, 2, 13, 14), marks=pytest.mark.slow),  # pixels that no output sees
-    (2, 2, 1, 2, 1, 8, 12),  # patches that overlap
+    (1, 2, 1, 2, 1, 8, 12),  # patches that overlap
     (2, 130, 1, 2, 1, 3, 3),  # more channels than a program has
 ]
 
