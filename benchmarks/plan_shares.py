@@ -1,0 +1,127 @@
+"""Where a plan's work goes: core-seconds of a whole `capsbench run`, of training and of all that is around it.
+
+    python benchmarks/plan_shares.py config/quick.yaml [--cores 2] [--to FILE.json]
+
+The plan runs from nothing, in a folder of its own that is removed. Every process that it starts is looked at five times
+a second, and counts to the job whose log it names:
+
+    train     the jobs that train: starting Python and torch, reading data, training, and evaluating what was trained
+    training  of these, what the manifests say that training took, on one thread a run
+    evaluate, report, cost, data   these jobs
+    snakemake  `capsbench run` itself, and what no job's log is named in
+
+The pipeline's own share is all but `training`, in percent of the whole: seconds of a core, idle ones left out. What a
+process does after its last look is missing, a tenth of a second on average: `whole` is what the kernel counted, so it
+is in `snakemake`. Linux alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from capsbench.cli.options import refuse_folder
+from capsbench.errors import CapsbenchError
+from capsbench.files import read_json, write_json
+from capsbench.provenance import git_state, machine, versions
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+APART = 0.2  # seconds between two looks
+TICKS = os.sysconf("SC_CLK_TCK")
+JOB = re.compile(r"-m\0capsbench\0--log\0[^\0]*/logs/(\w+)")
+
+
+def main() -> int:
+    """Print a table, one row for each kind of work."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="jobs at once, of one core each")
+    parser.add_argument("--to", type=Path, help="a JSON file for the table, with the machine")
+    given = parser.parse_args()
+    try:
+        refuse_folder("--to", given.to, "plan-shares.json")
+    except CapsbenchError as error:
+        sys.exit(str(error))
+    with tempfile.TemporaryDirectory() as root:
+        os.environ["CAPSBENCH_RESULTS"] = root
+        seconds, wall = run(given.plan.absolute(), given.cores, Path(root))
+        manifests = [read_json(path) for path in Path(root).glob("*/runs/*/*/*/manifest.json")]
+    whole = sum(seconds.values())
+    training = sum(manifest["seconds"] for manifest in manifests)
+    own = 100 * (whole - training) / whole
+    for kind, value in [*sorted(seconds.items()), ("training", training), ("whole", whole)]:
+        print(f"{kind:10} {value:8.1f} s of a core")
+    print(f"{len(manifests)} runs in {wall:.0f} s on {given.cores} cores; the pipeline's own share: {own:.1f} %")
+    if given.to:
+        found = {"seconds": seconds, "training": training, "whole": whole, "own_percent": own, "wall": wall}
+        write_json(
+            given.to,
+            {
+                "plan": given.plan.name,
+                "cores": given.cores,
+                "runs": len(manifests),
+                **found,
+                "machine": machine(),
+                "versions": versions(),
+                "git": git_state(),
+            },
+        )
+    return 0
+
+
+def run(plan: Path, cores: int, root: Path) -> tuple[dict[str, float], float]:
+    """Run the plan; returns core-seconds by kind of job, and seconds from beginning to end.
+
+    Ends this process with what `capsbench run` said if it fails.
+    """
+    command = [sys.executable, "-m", "capsbench", "run", str(plan), "--cores", str(cores)]
+    log = root / "run.log"
+    began = time.monotonic()
+    with log.open("w") as out:
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=out, stderr=out, start_new_session=True)
+    spent: dict[tuple[int, int], tuple[str, float]] = {}
+    while True:
+        found, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if found:
+            break
+        spent.update(looked_at(process.pid))
+        time.sleep(APART)
+    if code := os.waitstatus_to_exitcode(status):
+        sys.exit(f"`capsbench run {plan}` ended with {code}:\n{log.read_text()[-2000:]}")
+    wall = time.monotonic() - began
+    seconds: dict[str, float] = defaultdict(float)
+    for kind, value in spent.values():
+        seconds[kind] += value
+    seconds["snakemake"] += usage.ru_utime + usage.ru_stime - sum(seconds.values())
+    return dict(seconds), wall
+
+
+def looked_at(session: int) -> dict[tuple[int, int], tuple[str, float]]:
+    """Of each process of a session that a job's log is named for: the job's kind, and seconds of a core so far.
+
+    Keyed by its number and the moment of its start, which no two processes share.
+    """
+    found: dict[tuple[int, int], tuple[str, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields: list[Any] = (entry / "stat").read_text().rpartition(")")[2].split()
+            job = JOB.search((entry / "cmdline").read_text())
+        except OSError:  # it has ended meanwhile
+            continue
+        if job and int(fields[3]) == session:  # proc(5), counted from the state
+            found[int(entry.name), int(fields[19])] = (job[1], (int(fields[11]) + int(fields[12])) / TICKS)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
