@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.metadata
@@ -15,7 +16,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from capsbench import __version__
 from capsbench.errors import ResourceError
 
 PACKAGE = Path(__file__).resolve().parent
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 RECORDED = (
     "torch",
     "triton",
@@ -52,23 +55,45 @@ def digest_of_file(path: Path) -> str:
 # ---- source --------------------------------------------------------------------------------------------------------
 
 
-def _without_words(node: Any) -> Any:
-    """An AST as nested lists without docstrings and positions: what the code does, whatever its comments say.
+_fields: dict[type[ast.AST], list[tuple[str, str]]] = {}  # of a kind of node, in their order: name, and how it begins
 
-    Written out here because `ast.dump` differs between Python versions, and results are carried between them.
+
+def _without_words(node: Any, imports: list[ast.Import | ast.ImportFrom]) -> str:
+    """An AST as JSON, without docstrings and positions: what the code does, whatever its comments say.
+
+    Its nodes that import are added to `imports`. Written out here because `ast.dump` differs between Python versions,
+    and results are carried between them. Every command reads a hundred files so, before it does anything.
     """
     if isinstance(node, list):
-        return [_without_words(item) for item in node]
+        return f"[{','.join([_without_words(item, imports) for item in node])}]"
     if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = dict(ast.iter_fields(node))
-    body = fields.get("body")
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
-        fields["body"] = body[1:]  # type: ignore[index]
-    kept = {
-        key: value for key, value in fields.items() if value not in (None, []) and key not in ("kind", "type_comment")
-    }
-    return [type(node).__name__, *([key, _without_words(value)] for key, value in sorted(kept.items()))]
+        return quoted(repr(node))
+    kind = type(node)
+    if kind not in _fields:
+        named = sorted(name for name in kind._fields if name not in ("kind", "type_comment"))
+        _fields[kind] = [(name, f"[{quoted(name)},") for name in named]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        imports.append(node)
+    parts = [quoted(kind.__name__)]
+    for name, begin in _fields[kind]:
+        value: Any = getattr(node, name, None)
+        if name == "body" and isinstance(node, DOCUMENTED) and ast.get_docstring(node):
+            value = value[1:]
+        if value is not None and value != []:
+            parts.append(f"{begin}{_without_words(value, imports)}]")
+    return f"[{','.join(parts)}]"
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Within: no search for garbage, which would look through a growing tree again and again, for half of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 _read: dict[Path, tuple[int, int]] = {}  # the package's files whose digest is known: their time and size then
@@ -78,15 +103,17 @@ def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
     """The digest of one source file and the capsbench modules it imports."""
     if path.is_relative_to(PACKAGE):
         _read[path] = _stamp(path)
-    tree = ast.parse(path.read_bytes(), filename=str(path))
+    nodes: list[ast.Import | ast.ImportFrom] = []
+    with _uncollected():
+        text = _without_words(ast.parse(path.read_bytes(), filename=str(path)), nodes)
     imports: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             imports.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        elif node.module and node.level == 0:
             imports.add(node.module)
             imports.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return digest_of(_without_words(tree)), tuple(
+    return hashlib.sha256(text.encode()).hexdigest(), tuple(
         sorted(name for name in imports if name.split(".")[0] == PACKAGE.name)
     )
 

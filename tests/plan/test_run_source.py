@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from capsbench import provenance
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.plan import House
 from capsbench.plan.done import is_done, training_source, trial_digest
-from capsbench.provenance import PACKAGE
+from capsbench.provenance import PACKAGE, digest_of
 
 PLAN = """
 budget: reduced
@@ -183,3 +185,47 @@ def test_a_truncated_manifest_is_not_done(tmp_path: Path) -> None:
     for key in whole:
         (tmp_path / "manifest.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
         assert is_done(tmp_path, digests) is None
+
+
+def plainly(node: Any) -> Any:
+    """What a source's digest is of, as the published runs were named by it: lists of names and values, as JSON."""
+    if isinstance(node, list):
+        return [plainly(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {key: value for key, value in ast.iter_fields(node) if key not in ("kind", "type_comment")}
+    documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    if documented and ast.get_docstring(node):
+        fields["body"] = fields["body"][1:]
+    kept = sorted((key, value) for key, value in fields.items() if value not in (None, []))
+    return [type(node).__name__, *([key, plainly(value)] for key, value in kept)]
+
+
+ODD = '''
+"""Words."""
+from . import near
+from capsbench.plan import House, runs
+def documented():
+    """Words alone."""
+class Empty: ""
+async def f(a, /, *b: int, c=1e400, **d) -> None:
+    " \\n"
+    import capsbench.errors as e, os
+    return [u"\\u00e4\\ud800", b"\\xff", 1j, ..., -0.0, True, f"{a!r:>{b}}"]
+match House:
+    case {"a": [*_], **rest} | None: pass
+'''
+
+
+def test_the_digest_of_a_file_is_that_of_its_plain_definition(tmp_path: Path) -> None:
+    (odd := tmp_path / "odd.py").write_text(ODD)
+    files = [odd, *(path for name in ("models", "routing", "data") for path in (PACKAGE / name).glob("*.py"))]
+    assert len(files) > 60
+    for path in files:
+        assert provenance._parse(path)[0] == digest_of(plainly(ast.parse(path.read_bytes()))), path
+    assert provenance._parse(odd)[1] == (
+        "capsbench.errors",
+        "capsbench.plan",
+        "capsbench.plan.House",
+        "capsbench.plan.runs",
+    )
