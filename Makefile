@@ -36,7 +36,7 @@ test: $(READY)
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not network" --durations 15
 
 test-slow: $(READY)
-	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow" --durations 25 $(ARGS)
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow" --durations 25
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

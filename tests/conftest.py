@@ -14,8 +14,6 @@ import torch
 from counting import COUNTS, summary
 from longest import rank
 from surroundings import clear
-from time_left import add_option, pass_over
-from time_left import summary as left_out
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW = 2400  # seconds for what takes two minutes on two idle cores: CI's may be slower, and work on another test too
@@ -27,14 +25,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job (CI's, say) ignores Ctrl-C, and so would all that the tests start: a test that interrupts
     # a process would then prove something else. A handler of ours is not inherited, so they begin as in a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-pytest_addoption = add_option
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    pass_over(item)
 
 
 def pytest_configure() -> None:
@@ -85,8 +75,6 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if COUNTS:
         terminalreporter.write_line(summary())
-    for line in left_out(terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(line)
 
 
 @pytest.fixture

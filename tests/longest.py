@@ -1,7 +1,5 @@
 """The longest test files, which come first: the short ones then fill up the end, where otherwise one worker waits.
 
-The smoke plan is before all: where there is no time for every slow test, there is for it (time_left.py).
-
 xdist's own order is by the number of tests, and a file of one long test comes last; the Makefile says
 --no-loadscope-reorder. `finished` of the workflows' conftest.py takes both workers: not both begin with a file of it.
 """

@@ -45,14 +45,14 @@ OTHERS = {  # what learns more slowly, or not at this width, or takes a while fo
         ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors"),
         Short(400, 0.0625, rate=GENTLE),
     ),
-    **dict.fromkeys(("em-matrix", "em-matrix-margin"), Short(250, 0.25, 60.0, batch=16)),
+    **dict.fromkeys(("em-matrix", "em-matrix-margin"), Short(250, 0.375, 40.0)),
     **dict.fromkeys(("capsnet-self-routing", "capsnet-self-routing-margin"), Short(500)),
-    **dict.fromkeys(("resnet-parameters", "resnet-flops", "convnet-avg"), Short(300, bound=40.0, batch=16)),
+    **dict.fromkeys(("resnet-parameters", "resnet-flops", "convnet-avg"), Short(300, batch=16)),
     **dict.fromkeys(
         ("capsnet-share-all", "capsnet-share-all-uniform", "capsnet-share-all-learned"),
         Short(450, bound=40.0, batch=16, rate=GENTLE),
     ),
-    "convnet-avg-5": Short(400, bound=60.0),
+    "convnet-avg-5": Short(400, bound=40.0),
 }
 OTHERS |= {name: Short(500, 0.25, 60.0) for name in VARIANTS if name.startswith("two-digit-")}
 OTHERS["two-digit-average-mlp"] = Short(1000, 0.25, 60.0)
