@@ -45,7 +45,7 @@ OTHERS = {  # what learns more slowly, or not at this width, or takes a while fo
         ("cnn-vectors", "cnn-valid-margin", "cnn-valid-recon-margin", "cnn-valid-vectors"),
         Short(400, 0.0625, rate=GENTLE),
     ),
-    **dict.fromkeys(("em-matrix", "em-matrix-margin"), Short(250, 0.375, 40.0)),
+    **dict.fromkeys(("em-matrix", "em-matrix-margin"), Short(250, 0.375, 40.0, batch=16)),
     **dict.fromkeys(("capsnet-self-routing", "capsnet-self-routing-margin"), Short(500)),
     **dict.fromkeys(("resnet-parameters", "resnet-flops", "convnet-avg"), Short(300, batch=16)),
     **dict.fromkeys(
