@@ -5,9 +5,9 @@
 #   loan.sh wait 500                                   until all rows are done, or for so many seconds
 #
 # A row is plan:task:variant; behind another colon stand its seeds, with commas, if not all of the plan's are meant.
-# One row after another is trained, evaluated in the same process, and packed. `wait` copies what is packed, and the
-# log, into the folder OUT: each archive holds all finished runs of its plan. So a command that is cut off, or a
-# machine that is taken back, costs the row at work and no other.
+# One row after another is trained, evaluated in the same process, and packed; the process of the next one stands ready.
+# `wait` copies what is packed, and the log, into the folder OUT: each archive holds all finished runs of its plan. So a
+# command that is cut off, or a machine that is taken back, costs the row at work and no other.
 set -euo pipefail
 folder=${LOAN:-$HOME/loan}
 python=${PYTHON:-python3}
@@ -30,17 +30,26 @@ rows)
   cd "$folder/capsbench-pack"
   export PYTHONPATH=$PWD:$PWD/site CAPSBENCH_DATA=$PWD/data PYTHONUNBUFFERED=1
   export TRITON_CACHE_DIR=/tmp/triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}
-  for row in "$@"; do
-    IFS=: read -r plan task variant seeds <<< "$row"
+  work() {
+    IFS=: read -r plan task variant seeds <<< "$1"
     name=$(basename "$plan" .yaml)
     begun=$SECONDS
     # shellcheck disable=SC2046  # a word for each seed is meant
     "$python" -m capsbench train "$plan" --task "$task" --variant "$variant" --evaluate \
       $(tr ',' '\n' <<< "$seeds" | sed '/./!d; s/^/--seed /') && code=0 || code=$?
-    "$python" -m capsbench pack --results "${CAPSBENCH_RESULTS:-results}/$name" --to "$folder/$name.tar.gz" &&
-      mv "$folder/$name.tar.gz" "$folder/packed/" || true
-    echo "== $row: exit code $code, $((SECONDS - begun)) s"
+    "$python" -m capsbench pack --results "${CAPSBENCH_RESULTS:-results}/$name" --to "$folder/$variant.tar.gz" &&
+      mv "$folder/$variant.tar.gz" "$folder/packed/$name.tar.gz" || true
+    echo "== $1: exit code $code, $((SECONDS - begun)) s"
+  }
+  for row in "$@"; do
+    work "$row" &
+    now=$!
+    [ -z "${before:-}" ] || wait "$before"
+    before=$now
+    # The next row's process loads torch beside this one, and then waits for the GPU, which this one must have by then.
+    for _ in $(seq 30); do kill -0 "$now" 2> /dev/null || break; sleep 1; done
   done
+  wait
   touch "$folder/done"
   ;;
 wait)
