@@ -23,10 +23,17 @@ from capsbench.report.collect import collect
 from capsbench.report.tables import long_table
 
 PAPER = pages.RESULTS / "paper"
-ROWS = {"3": "capsnet-r3-recon", "1": "capsnet-r1-recon", "plain": "capsnet-r3"}  # passes of routing; no reconstruction
-TOLD = {("3", "yes"): "3", ("1", "yes"): "1", ("3", "no"): "plain"}  # of the table of seeds
+ROWS = {  # passes of routing; without reconstruction
+    "3": "capsnet-r3-recon", "1": "capsnet-r1-recon", "plain": "capsnet-r3", "neither": "capsnet-r1",
+}  # fmt: skip
+TOLD = {("3", "yes"): "3", ("1", "yes"): "1", ("3", "no"): "plain", ("1", "no"): "neither"}  # of the table of seeds
 RUNS = PAPER / "runs" / "mnist"
-PUBLISHED = {"r=3, reconstruction": 0.25, "r=1, reconstruction": 0.29, "r=3": 0.35}  # Table 1, in the order of ROWS
+PUBLISHED = {
+    "r=3, reconstruction": 0.25,
+    "r=1, reconstruction": 0.29,
+    "r=3": 0.35,
+    "r=1": 0.34,
+}  # Table 1, in the order of ROWS
 TO = r"(-?[\d.]+) to (-?[\d.]+)"
 LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
 PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
@@ -95,17 +102,23 @@ def claims() -> dict[str, dict[str, Any]]:
 
 
 def test_the_means_and_their_intervals(errors) -> None:
-    three, _, plain = errors
+    three, one, plain, neither = errors
     number = r"([\d.]+)"
     found = said(
         rf"mean is {number} % \(95 % interval {number} to {number}"
         rf".*? with one it is {number} % \({number} to {number}\)"
-        rf".*? Without reconstruction it is {number} % \({number} to {number}\), (\d+) digits"
+        rf".*? Without reconstruction it is {number} % \({number} to {number}\), (\d+) digits, with three passes, "
+        rf"and {number} % \({number} to {number}\), (\d+), with one\."
     )
-    assert found[:-1] == pytest.approx([value for row in errors for value in row], abs=0.000501)
-    assert found[-1] == 50_000 - of_every_seed("test", "plain")["correct"].sum()
-    both = said(r"We have ([\d.]+) and ([\d.]+); the claim's interval")
-    assert both == pytest.approx([three[0], plain[0]], abs=0.000501)
+    wrong = found.pop(), found.pop(-4)
+    assert found == pytest.approx([value for row in errors for value in row], abs=0.000501)
+    assert list(wrong) == [50_000 - of_every_seed("test", row)["correct"].sum() for row in ("neither", "plain")]
+    for pattern, rows in {
+        r"We have ([\d.]+) and ([\d.]+); the claim's interval": (three, plain),
+        r"With one pass the paper has 0\.29 % with it .*? We have ([\d.]+) and ([\d.]+), an interval": (one, neither),
+        r"three passes and 0\.34 with one, we ([\d.]+) and ([\d.]+)\.": (plain, neither),
+    }.items():
+        assert said(pattern) == pytest.approx([mean for mean, *_ in rows], abs=0.000501)
     (digits,) = said(r"10,000 digits by themselves leave ([\d.]+) points")
     assert digits == pytest.approx(1.96 * math.sqrt(three[0] * (100 - three[0]) / 10_000), abs=0.00501)
 
@@ -116,8 +129,8 @@ def test_every_interval_lies_above_the_paper_s_value(errors) -> None:
     for (name, *words), (mean, low, high) in zip(rows, errors, strict=True):
         assert [float(word) for word in words] == pytest.approx([mean, PUBLISHED[name], low, high], abs=0.000501)
         assert low > PUBLISHED[name]
-    assert "all three intervals (over seeds) lie above its figures" in README
-    above = said(rf"{TO} above ([\d.]+), {TO} above ([\d.]+), {TO} above ([\d.]+)\. Two of the verdicts")
+    assert "all four intervals (over seeds) lie above its figures" in README
+    above = said(rf"{', '.join([rf'{TO} above ([0-9.]+)'] * 4)}\. Three of the verdicts")
     ends = [end for (_, low, high), paper in zip(errors, PUBLISHED.values(), strict=True) for end in (low, high, paper)]
     assert above == pytest.approx(ends, abs=0.000501)
 
@@ -140,6 +153,44 @@ def test_the_verdicts_and_the_differences(claims) -> None:
     gains = [-end for low, high in (*adjusted, alone[1]) for end in (high, low)]
     assert apart == pytest.approx(gains, abs=0.00501)
     assert adjusted[1][0] < -0.10 < alone[1][0]
+    one, same = claims["mnist-reconstruction-helps-r1"], claims["mnist-routing-alone"]
+    assert one["verdict"] == same["verdict"] == verdicts["mnist-r1-value"] == "undecided"
+    apart = said(rf"an interval of {TO} points \(alone {TO}\), and no verdict")
+    ends = [one[end] for end in ("adjusted_low", "adjusted_high", "ci_low", "ci_high")]
+    assert apart == pytest.approx(ends, abs=0.00501)
+    apart = said(
+        rf"difference of ([\d.]+) points has an interval \(of two one-sided tests\) of {TO}, and .*? is ([\d.]+)\."
+    )
+    ends = [same[end] for end in ("effect", "adjusted_low", "adjusted_high", "delta")]
+    assert apart == pytest.approx(ends, abs=0.00501)
+    apart = said(r"neither gains: ([\d.]+) by reconstruction with one pass, (-[\d.]+) by routing", README)
+    assert apart == pytest.approx([-one["effect"], -same["effect"]], abs=0.00501)
+
+
+def test_what_is_said_of_the_cnn_s_one_run(claims) -> None:
+    (cnn,) = (json.loads(path.read_text())["metrics"] for path in RUNS.glob("cnn/seed-*/test/metrics.json"))
+    (attacked,) = (json.loads(path.read_text())["metrics"] for path in RUNS.glob("cnn/seed-*/attacked/metrics.json"))
+    row = said(r"\| CNN \| \| 0 \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|")
+    values = [cnn[metric]["value"] for metric in ("error", "train_error", "ece")]
+    assert row == pytest.approx([10_000 - cnn["correct"]["value"], *values], abs=0.00501)
+    assert said(r"\| CNN, one seed \| ([\d.]+) \| 0\.39 \| \|", README) == [values[0]]
+    wrong = [10_000 - count for name in ROWS for count in of_every_seed("test", name)["correct"]]
+    assert said(r"has (\d+) digits wrong, more than any of CapsNet's twenty, which have (\d+) to (\d+)\.") == [
+        row[0], min(wrong), max(wrong),
+    ]  # fmt: skip
+    assert said(r"20 runs have (\d+) to (\d+) of 10,000 digits wrong, the CNN's one run (\d+)", README) == [
+        min(wrong), max(wrong), row[0],
+    ]  # fmt: skip
+    above = said(r"0\.39 % too, by ([\d.]+) points, as CapsNet lies ([\d.]+) to ([\d.]+) above")
+    means = [of_every_seed("test", name)["error"].mean() for name in ROWS]
+    gaps = [mean - paper for mean, paper in zip(means, PUBLISHED.values(), strict=True)]
+    assert above == pytest.approx([values[0] - 0.39, min(gaps), max(gaps)], abs=0.00501)
+    assert said(r"of the CNN's one run ([\d.]+)\.") == pytest.approx([attacked["pgd_error_e10"]["value"]], abs=0.0501)
+    assert said(r"the CNN's highest score ([\d.]+) above") == pytest.approx(
+        [cnn["overconfidence"]["value"]], abs=0.0501
+    )
+    of_it = [claims[name]["verdict"] for name in ("mnist-cnn-value", "mnist-capsnet-beats-cnn")]
+    assert of_it == ["undecided", "undecided"]
 
 
 def test_how_many_digits_the_seeds_have_wrong_together() -> None:
@@ -151,10 +202,14 @@ def test_how_many_digits_the_seeds_have_wrong_together() -> None:
                 wrong[name].append(stored["predicted"] != stored["labels"])
     found = said(
         r"(\d+) digits are wrong in all five seeds and (\d+) in at least one, "
-        r"with one pass (\d+) and (\d+), without reconstruction (\d+) and (\d+); (\d+) are wrong in all fifteen"
+        r"with one pass (\d+) and (\d+), without reconstruction (\d+) and (\d+), and (\d+) and (\d+); "
+        r"(\d+) are wrong in all twenty runs of CapsNet, of which the CNN has (\d+) wrong"
     )
     counts = [count(wrong[name], 0).sum() for name in ROWS for count in (np.all, np.any)]
-    assert found == [*counts, np.all(np.concatenate(list(wrong.values())), 0).sum()]
+    always = np.all(np.concatenate(list(wrong.values())), 0)
+    with np.load(RUNS / "cnn" / "seed-0" / "test" / "predictions.npz") as stored:
+        of_the_cnn = stored["predicted"] != stored["labels"]
+    assert found == [*counts, always.sum(), (always & of_the_cnn).sum()]
     pairs = [np.sum(one != other) for rows in wrong.values() for one, other in itertools.combinations(rows, 2)]
     told = said(
         r"two seeds of a row disagree about (\d+) to (\d+) of them, and where (\d+) do, (\d+) errors more are (\d)"
@@ -173,9 +228,15 @@ def test_what_more_and_fewer_passes_do() -> None:
         error, flips, entropy = (seeds[f"{name}_r{passes}"] for name in ("error", "flips", "entropy"))
         values = [error.mean(), error.min(), error.max(), flips.mean(), entropy.mean()]
         assert [float(word) for word in words] == pytest.approx(values, abs=0.000501)
-    three, ten = (of_every_seed("routing", "1")[f"error_r{passes}"] for passes in (3, 10))
-    found = said(r"instead of one make ([\d.]+) % wrong, ten ([\d.]+), from seed to seed ([\d.]+) to ([\d.]+)\.")
-    assert found == pytest.approx([three.mean(), ten.mean(), ten.min(), ten.max()], abs=0.0501)
+    found = said(
+        r"instead of one make ([\d.]+) % wrong, ten ([\d.]+), from seed to seed ([\d.]+) to ([\d.]+); "
+        r"without reconstruction ([\d.]+), ([\d.]+), and ([\d.]+) to ([\d.]+)\."
+    )
+    expected: list[float] = []
+    for row in ("1", "neither"):
+        three, ten = (of_every_seed("routing", row)[f"error_r{passes}"] for passes in (3, 10))
+        expected += [three.mean(), ten.mean(), ten.min(), ten.max()]
+    assert found == pytest.approx(expected, abs=0.0501)
 
 
 def test_what_the_couplings_say() -> None:
@@ -196,12 +257,18 @@ def test_what_attacks_and_lengths_say() -> None:
     attacked = of_every_seed("attacked").mean()
     found = said(r"PGD make ([\d.]+) % of the first 1,000 digits wrong; ([\d.]+) % are wrong without")
     assert found == pytest.approx([attacked["pgd_error_e10"], attacked["error"]], abs=0.0501)
-    others = said(r"With one pass it is ([\d.]+) %, without reconstruction ([\d.]+)\.")
-    of_others = [of_every_seed("attacked", row)["pgd_error_e10"].mean() for row in ("1", "plain")]
+    others = said(r"With one pass it is ([\d.]+) %, without reconstruction ([\d.]+), with neither ([\d.]+);")
+    of_others = [of_every_seed("attacked", row)["pgd_error_e10"].mean() for row in ("1", "plain", "neither")]
     assert others == pytest.approx(of_others, abs=0.0501)
+    assert "FGSM at all four sizes and by PGD at 0.05, 0.1 and 0.2" in PAGE  # with one pass every seed loses less
+    for one, three in (("1", "3"), ("neither", "plain")):
+        few, many = of_every_seed("attacked", one), of_every_seed("attacked", three)
+        sizes = [name for name in few if "_error_" in name]
+        assert len(sizes) == 8
+        assert {name for name in sizes if few[name].max() >= many[name].min()} <= {"pgd_error_e30"}
     below = said(
         r"length is on average (\d+) points below how often it is right\*\* "
-        r"\(with one pass (\d+), without reconstruction (\d+)\)"
+        r"\(with one pass (\d+), without reconstruction (\d+), with neither (\d+)\)"
     )
     assert below == pytest.approx([-of_every_seed("test", row)["overconfidence"].mean() for row in ROWS], abs=0.5)
 
@@ -211,23 +278,29 @@ def test_what_it_took(results) -> None:
         name: [run.manifest for run in results.runs.values() if (run.key.task, run.key.variant) == ("mnist", row)]
         for name, row in ROWS.items()
     }
-    seconds, of_one, of_plain = (min(manifest.seconds for manifest in of_row[name]) for name in ROWS)
+    seconds, of_one, of_plain, of_neither = (min(manifest.seconds for manifest in of_row[name]) for name in ROWS)
     (whole,) = said(r"trained the five seeds at once in (\d+) s")
     of_all, each, held = said(
         r"An epoch of all five took ([\d.]+) s, ([\d.]+) s for each one's share, and the five held ([\d.]+) GiB"
     )
     assert whole == pytest.approx(seconds, abs=0.501)
-    later = said(r"took (\d+) s on another H200 later that day, `--variant capsnet-r3` (\d+) s")
-    assert later == pytest.approx([of_one, of_plain], abs=0.501)
+    later = said(
+        r"took (\d+) s on another H200 later that day, "
+        r"`--variant capsnet-r3` (\d+) s .*?, `--variant capsnet-r1` (\d+) s"
+    )
+    assert later == pytest.approx([of_one, of_plain, of_neither], abs=0.501)
+    (cnn,) = (run.manifest for run in results.runs.values() if (run.key.task, run.key.variant) == ("mnist", "cnn"))
+    told, epoch = said(r"The CNN's seed 0 took (\d+) s \(`--variant cnn --seed 0`\), ([\d.]+) s an epoch")
+    assert [told, epoch] == [pytest.approx(cnn.seconds, abs=0.501), pytest.approx(cnn.seconds / 100, abs=0.0501)]
     assert of_all == pytest.approx(seconds / 100, abs=0.0501)
     assert each == pytest.approx(seconds / 5 / 100, abs=0.00501)
     assert held == pytest.approx(max(manifest.peak_memory_mb for manifest in of_row["3"]) / 1024, abs=0.0501)
-    for name, commit in (("3", "5f8b10d"), ("1", "8268009"), ("plain", "7fa28ef")):
+    for name, commit in (("3", "5f8b10d"), ("1", "8268009"), ("plain", "7fa28ef"), ("neither", "0ef0444")):
         assert {manifest.resolved["seeds_at_once"] for manifest in of_row[name]} == {5}
         assert {manifest.git.commit[:7] for manifest in of_row[name]} == {commit}
         assert commit in PAGE
-    told = said(r"\((\d+), (\d+) and (\d+) s for five seeds\)", README)
-    assert told == pytest.approx([seconds, of_one, of_plain], abs=0.501)
+    told = said(r"\((\d+), (\d+), (\d+) and (\d+) s for five seeds\) and `cnn` \((\d+) s for one\)", README)
+    assert told == pytest.approx([seconds, of_one, of_plain, of_neither, cnn.seconds], abs=0.501)
 
 
 def test_the_weights_are_those_of_seed_0_and_give_the_figure_that_readme_says() -> None:

@@ -143,8 +143,11 @@ def test_readme_counts_the_runs_there_are(results) -> None:
     assert numbers(r"two digits, (\d+) of its (\d+) runs") == (of_two_digits, runs("paper", "two_digit"))
     of_mnist = [run for run in results.runs.values() if run.key.task == "mnist"]
     rows = Counter(run.key.variant for run in of_mnist)
-    assert said(r"(\w+) rows of the paper's CapsNet on MNIST \([^)]*\), (\w+) seeds each") == ("three", "five")
-    assert rows == {"capsnet-r3-recon": 5, "capsnet-r1-recon": 5, "capsnet-r3": 5}
+    sentence = (
+        r"(\w+) rows of the paper's CapsNet on MNIST \([^)]*\), (\w+) seeds each, and its CNN, (\w+) seed of (\w+);"
+    )
+    assert said(sentence) == ("four", "five", "one", "five")
+    assert rows == {**dict.fromkeys(("capsnet-r3-recon", "capsnet-r1-recon", "capsnet-r3", "capsnet-r1"), 5), "cnn": 1}
     assert {run.manifest.machine["gpu"] for run in of_mnist} == {"NVIDIA H200"}
 
 
