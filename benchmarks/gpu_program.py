@@ -1,4 +1,4 @@
-"""What a GPU reaches of a package's source: its syntax without what only a CPU does. For `same_program.py`."""
+"""What a run on a GPU or on a CPU reaches of a package's source: its syntax without the rest. For `same_program.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 
 from capsbench.provenance import NOT_SOURCE
 
-DEVICE = "cuda"
 PACKAGE = "capsbench"
 NO_RUN = ("capsbench.bench", "capsbench.report")  # what these name trains and evaluates nothing
 # decorators that do no more
@@ -31,14 +30,14 @@ TORCHS = {  # what torch's classes have: attributes and methods
 
 
 class Program:
-    """What a GPU reaches of the modules that `roots` import, directly or not.
+    """What a run on `device` (cuda or cpu), with digits from files, reaches of the modules that `roots` import.
 
-    `modules`: their syntax by name, without docstrings and without what only a CPU reaches. `guards`: the questions
-    about the device whose answer was taken.
+    `modules`: their syntax by name, without docstrings and without what only the other kind of device reaches, or only
+    the digits that stand in for MNIST. `guards`: the questions about device and data whose answer was taken.
     """
 
-    def __init__(self, tree: Path, roots: list[str]) -> None:
-        self.tree, self.roots = tree, roots
+    def __init__(self, tree: Path, roots: list[str], device: str = "cuda") -> None:
+        self.tree, self.roots, self.device = tree, roots, device
         self.guards: set[str] = set()
         self.modules: dict[str, ast.Module] = {}
         self._read(roots)
@@ -56,7 +55,7 @@ class Program:
             if path is None or name in self.modules or inside(name, NOT_SOURCE):
                 continue
             module = without_docstrings(ast.parse(path.read_bytes()))
-            folding = OnDevice(name)
+            folding = OnDevice(name, self.device)
             self.modules[name] = folding.visit(module)
             self.guards |= folding.guards
             waiting += imports(self.modules[name]) + parents(name)
@@ -98,10 +97,10 @@ class Program:
 
 
 class OnDevice(ast.NodeTransformer):
-    """Takes the branch that a tensor or a run on DEVICE goes, where a condition asks for that alone."""
+    """Takes the branch that a run on `device` goes, with data from files, where a condition asks for that alone."""
 
-    def __init__(self, module: str) -> None:
-        self.module, self.guards = module, set()
+    def __init__(self, module: str, device: str) -> None:
+        self.module, self.device, self.guards = module, device, set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Also cut off what stands after a return that is now certain."""
@@ -124,9 +123,9 @@ class OnDevice(ast.NodeTransformer):
         return before
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """Without first operands that DEVICE makes idle: a true one of an `and`, a false one of an `or`."""
+        """Without first operands that the answer makes idle: a true one of an `and`, a false one of an `or`."""
         idle = isinstance(node.op, ast.And)
-        while len(node.values) > 1 and answered(node.values[0]) is idle:
+        while len(node.values) > 1 and answered(node.values[0], self.device) is idle:
             self.guards.add(f"{self.module}: {ast.unparse(node.values[0])}")
             node.values = node.values[1:]
         return self.generic_visit(node) if len(node.values) > 1 else self.visit(node.values[0])
@@ -140,7 +139,7 @@ class OnDevice(ast.NodeTransformer):
         return self._taken(node)
 
     def _taken(self, node: ast.If | ast.IfExp) -> Any:
-        answer = answered(node.test)
+        answer = answered(node.test, self.device)
         if answer is None:
             return self.generic_visit(node)
         self.guards.add(f"{self.module}: {ast.unparse(node.test)}")
@@ -154,14 +153,14 @@ class OnDevice(ast.NodeTransformer):
         return found
 
 
-def answered(test: ast.expr) -> bool | None:
-    """The value of a condition on DEVICE, if its first question is about the device and decides."""
+def answered(test: ast.expr, device: str) -> bool | None:
+    """The value of a condition on `device`, if its first question is about the device or the data and decides."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return None if (answer := answered(operand)) is None else not answer
+            return None if (answer := answered(operand, device)) is None else not answer
         case ast.BoolOp(op=op, values=[first, *_]):
             decides = isinstance(op, ast.Or)  # a true one decides an `or`, a false one an `and`
-            return decides if answered(first) is decides else None
+            return decides if answered(first, device) is decides else None
         case ast.Compare(
             left=ast.Attribute(attr="type", value=ast.Name(id="device") | ast.Attribute(attr="device")),
             ops=[op],
@@ -169,7 +168,13 @@ def answered(test: ast.expr) -> bool | None:
         ):
             devices = [part.value for part in (said.elts if isinstance(said, ast.Tuple) else [said])]  # type: ignore[attr-defined]
             if isinstance(op, ast.Eq | ast.In | ast.NotEq | ast.NotIn):
-                return (DEVICE in devices) is isinstance(op, ast.Eq | ast.In)
+                return (device in devices) is isinstance(op, ast.Eq | ast.In)
+        case ast.Compare(
+            left=ast.Attribute(attr="folder", value=ast.Name(id="source")),
+            ops=[ast.Is()],
+            comparators=[ast.Constant(value=None)],
+        ):
+            return False  # only the digits that stand in for MNIST have no folder (capsbench/data/source.py)
     return None
 
 

@@ -1,20 +1,22 @@
-"""Whether a change left the program that runs on a GPU as it was, shown without one.
+"""Whether a change left the program that runs on a GPU, or on a CPU, as it was, shown without running it.
 
-    python benchmarks/same_program.py BEFORE [--after COMMIT] [--task mnist] [--variant NAME] [--plan PLAN]
+    python benchmarks/same_program.py BEFORE [--after COMMIT] [--device cpu] [--task TASK] [--variant NAME] [--plan P]
 
-Of the source of two commits it removes what only a CPU reaches: what stands behind a question like `x.device.type ==
-"cpu"`, and then, again and again, the imports, functions, classes, methods and constant attributes that nothing else
-names any more. If what is left is the same, statement by statement, then runs on a GPU go the same way, and
+Of the source of two commits it removes what only the other kind of device reaches, and what only the digits reach that
+stand in for MNIST: what stands behind a question like `x.device.type == "cpu"` or `source.folder is None`, and then,
+again and again, the imports, functions, classes, methods and constant attributes that nothing else names any more. If
+what is left is the same, statement by statement, then runs on that device go the same way, in any precision, and
 config/same-bits.json says so, as after `same_bits.py`. Else the modules that differ are printed and the exit code is 1.
 
-It believes that tensors which such a question is asked of lie on the run's GPU; all questions whose answer it took are
-printed and written down. What counts is what counts for a run's digest (`capsbench.provenance`), and names are compared
-as words: a function counts as used where anything at all has its name, the command line's code included. What it cannot
-judge stays, and so counts: a module whose import does anything but define, methods that torch may call, code of modules
-that look names up at run time, a question that decides whether a function is a generator or a name local to it.
+It believes that tensors which such a question is asked of lie on the run's device; all questions whose answer it took
+are printed and written down. What counts is what counts for a run's digest (`capsbench.provenance`), and names are
+compared as words: a function counts as used where anything at all has its name, the command line's code included. What
+it cannot judge stays, and so counts: a module whose import does anything but define, methods that torch may call, code
+of modules that look names up at run time, a question that decides whether a function is a generator or a name local to
+it.
 
 A run's evaluation may have been on a CPU, which no metrics say: of a run that trained on a GPU, evaluations count as
-the same only where `same_bits.py` has shown them to be on a CPU too (`capsbench/plan/same_bits.py`).
+the same only where they were shown to be on a CPU too (`--device cpu`, or `same_bits.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_program import DEVICE, Program
+from gpu_program import Program
 from same_bits import REPOSITORY, commit_of, git, known_changes, python, tree_of
 
 from capsbench.files import write_json
@@ -61,6 +63,7 @@ def main() -> int:
     parser.add_argument("before", help="the commit whose results are there")
     parser.add_argument("--after", default="HEAD", help="the commit that changed the source; else the one checked out")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="what the runs were made on")
     parser.add_argument("--task", default="mnist")
     parser.add_argument("--variant", action="append", help="only this row; may be repeated")
     parser.add_argument("--to", type=Path, default=same_bits_file(), help="the file that gets an entry more")
@@ -84,7 +87,8 @@ def main() -> int:
             run["what_trains"] = after[row]["what_trains"]
             for kind in KINDS:
                 programs = [
-                    Program(tree, about[row][kind][1]) for tree, about in zip(trees, (before, after), strict=True)
+                    Program(tree, about[row][kind][1], given.device)
+                    for tree, about in zip(trees, (before, after), strict=True)
                 ]
                 guards |= programs[0].guards | programs[1].guards
                 different += [f"{row}, {kind}:\n{text}" for text in differences(*(p.modules for p in programs))]
@@ -93,11 +97,12 @@ def main() -> int:
     if different:
         sys.exit("Not the same program:\n" + "\n".join(dict.fromkeys(different)))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    about = {"shown": "the same program, without what only a CPU reaches", "device": DEVICE, "guards": sorted(guards)}
+    shown = "the same program, without what this device and digits from files do not reach"
+    about = {"shown": shown, "device": given.device, "guards": sorted(guards)}
     known["changes"].append({**commits, "made": today, **about, "runs": runs})
     write_json(given.to, known)
     print("\n".join(sorted(guards)))
-    print(f"The same program in {len(runs)} rows, if these questions are answered for {DEVICE}; see {given.to}.")
+    print(f"The same program in {len(runs)} rows, if these questions are answered for {given.device}; see {given.to}.")
     return 0
 
 

@@ -7,6 +7,9 @@ MNIST and far fewer: they show that an experiment runs and learns, and nothing a
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import zlib
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,17 +40,23 @@ def load_uci() -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tuple[NDArr
 
 def read_uci() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The digits as they are: pixels [1797, 8, 8] uint8 in 0..16, labels [1797] int64. Raises DataError if altered."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    pixels, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    # The file is read by itself: scikit-learn's import takes longer than a small run's training.
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("scikit-learn, which ships these digits, is not there; run `make .venv/.ready`.")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        table = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); install scikit-learn anew.") from None
+    pixels, labels = table[:, :-1], table[:, -1].astype(np.int64)
     found = hashlib.sha256(pixels.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != UCI_SHA256:
         raise DataError(
             f"The digits that scikit-learn ships are altered: SHA-256 {found}, not {UCI_SHA256}; install scikit-learn "
             f"anew, or name a folder with MNIST with CAPSBENCH_DATA."
         )
-    return pixels, labels
+    return pixels.reshape(-1, 8, 8), labels
 
 
 def enlarge(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -4,8 +4,8 @@ The digest of a run's source changes with any of its code, also with what makes 
 faster. `benchmarks/same_bits.py` trains and evaluates a row with the source of two commits and compares every bit; what
 was equal is written down in config/same-bits.json. It is shown row by row, in float32, on a CPU or on a CUDA GPU, for
 runs on the same kind of device, and nothing else is believed: of another model, batch or size of image, for which code
-may go another way, and in bf16 the digest alone decides. Of a change that no GPU reaches, `benchmarks/same_program.py`
-shows for runs on one that their program is the same, statement by statement.
+may go another way, and in bf16 the digest alone decides. Of a change that no run on one kind of device reaches,
+`benchmarks/same_program.py` shows that their program is the same, statement by statement: in every precision.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ def what_trains(task: str, config: Mapping[str, Any]) -> str:
 def same_sources(digest: str, manifest: Mapping[str, Any], of: Kind = "training") -> set[str]:
     """Digests of the sources that give this manifest's run the bits that the source of `digest` gives it; it is one.
 
-    `of`: whether they are sources that train it or that evaluate it. A run that is not float32 has no others. One that
-    a GPU trained may have been evaluated there or on a CPU, so its evaluation must have been shown on both; one that a
-    CPU trained is taken to be evaluated on one. Raises PlanError: the file is damaged.
+    `of`: whether they are sources that train it or that evaluate it. Of a run that is not float32 no bits have been
+    compared: its others have the same program. One that a GPU trained may have been evaluated there or on a CPU, so its
+    evaluation must have been shown on both; one that a CPU trained is taken to be evaluated on one. Raises PlanError:
+    the file is damaged.
     """
     resolved, run, config = (manifest.get(key) for key in ("resolved", "run", "config"))
     if not (isinstance(resolved, dict) and isinstance(run, dict) and isinstance(config, dict)):
         return {digest}
     if not all(isinstance(config.get(part) or {}, dict) for part in ("task", "training")):
         return {digest}
-    device = str(resolved.get("device")).partition(":")[0]
-    if resolved.get("precision") != "float32" or device not in ("cpu", "cuda"):
+    device, precision = str(resolved.get("device")).partition(":")[0], resolved.get("precision")
+    if precision is None or device not in ("cpu", "cuda"):
         return {digest}
     devices = ("cpu", "cuda") if (of, device) == ("evaluation", "cuda") else (device,)
-    what, shown = what_trains(str(run.get("task")), config), _shown(same_bits_file())
+    what, shown = what_trains(str(run.get("task")), config), _shown(same_bits_file(), precision == "float32")
     return set.intersection(*(_reached(digest, shown.get((of, one, what), {})) for one in devices))
 
 
@@ -78,15 +79,15 @@ def _reached(digest: str, pairs: Mapping[str, set[str]]) -> set[str]:
 
 
 @functools.cache
-def _shown(path: Path) -> dict[tuple[Kind, str, str], dict[str, set[str]]]:
+def _shown(path: Path, by_bits: bool) -> dict[tuple[Kind, str, str], dict[str, set[str]]]:
     """By kind, device (cpu or cuda) and `what_trains`: the sources that one was compared with and found equal to.
 
-    Raises PlanError.
+    by_bits: with those that gave the same bits, in float32, not only those that are the same program. Raises PlanError.
     """
     shown: dict[tuple[Kind, str, str], dict[str, set[str]]] = {}
     try:
         for change in read_json(path)["changes"]:
-            for run in change["runs"]:
+            for run in change["runs"] if by_bits or "shown" in change else ():
                 for kind in KINDS:
                     if kind == "evaluation" and kind not in run:
                         continue  # of a change that left the evaluation as it was

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -52,15 +59,70 @@ def test_the_digits_can_be_told_apart(splits):
     assert right.mean() > 0.93  # the nearest neighbour: images and labels belong together in both splits
 
 
-def test_other_digits_are_refused(monkeypatch):
-    from sklearn import datasets
+def test_they_are_the_digits_that_scikit_learn_would_give():
+    from sklearn.datasets import load_digits
 
-    bunch = datasets.load_digits()
-    bunch.target[3] = 8
-    monkeypatch.setattr(datasets, "load_digits", lambda: bunch)  # stands in for an altered scikit-learn
-    for read in (uci.load_uci, lambda: verify(find_source("uci-digits"))):
-        with pytest.raises(DataError, match="scikit-learn ships are altered"):
-            read()
+    pixels, labels = uci.read_uci()
+    bunch = load_digits()
+    assert np.array_equal(pixels, bunch.images)
+    assert np.array_equal(labels, bunch.target)
+
+
+def test_nothing_of_scikit_learn_is_imported_for_them():
+    command = "import sys\nfrom capsbench.data.uci import load_uci\nload_uci()\nprint('sklearn' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"
+
+
+@pytest.fixture
+def altered(tmp_path, monkeypatch):
+    """A scikit-learn that is nothing but its file of digits, for a test to alter, before the real one on the path."""
+    real = Path(importlib.util.find_spec("sklearn").origin).parent
+    path = tmp_path / "sklearn" / "datasets" / "data" / "digits.csv.gz"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "sklearn" / "__init__.py").touch()
+    shutil.copy(real / "datasets" / "data" / "digits.csv.gz", path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)  # else find_spec tells where that one lies
+    monkeypatch.syspath_prepend(tmp_path)
+    return path
+
+
+READERS = (uci.load_uci, lambda: verify(find_source("uci-digits")))
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_other_digits_are_refused(altered, read):
+    read()
+    lines = gzip.decompress(altered.read_bytes()).splitlines(keepends=True)
+    altered.write_bytes(gzip.compress(b"".join([*lines[:-1], lines[0]])))
+    with pytest.raises(DataError, match="scikit-learn ships are altered"):
+        read()
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "text", "words"])
+def test_a_file_that_cannot_be_read_is_named(altered, read, damage: str):
+    content = altered.read_bytes()
+    half = len(content) // 2
+    flipped = bytes(255 - byte for byte in content[half : half + 40])
+    damaged = {
+        "cut": content[:half],
+        "flipped": content[:half] + flipped + content[half + 40 :],
+        "text": b"no gzip at all",
+        "words": gzip.compress(b"one,two\n"),
+    }
+    altered.unlink()
+    if damage in damaged:
+        altered.write_bytes(damaged[damage])
+    with pytest.raises(DataError, match=r"digits\.csv\.gz cannot be read .* install scikit-learn anew"):
+        read()
+
+
+def test_without_scikit_learn_there_are_no_digits(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # stands in for a machine without it
+    with pytest.raises(DataError, match="scikit-learn, which ships these digits, is not there"):
+        uci.read_uci()
 
 
 def test_they_are_found_by_their_own_name_and_have_a_digest(monkeypatch):

@@ -119,6 +119,18 @@ def test_what_was_shown_on_a_gpu_holds_for_runs_on_one_and_no_others(written) ->
         assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == sources
 
 
+def test_the_same_program_has_the_same_bits_in_every_precision(written) -> None:
+    written({**change("a", "b"), "shown": "the same program"}, change("b", "c"))
+    for device, precision, sources in (
+        ("cpu", "float32", {"a", "b", "c"}),
+        ("cpu", "bf16", {"a", "b"}),
+        ("cpu", None, {"b"}),
+        ("cuda:0", "bf16", {"b"}),
+    ):
+        resolved = {"device": device, "precision": precision}
+        assert shown.same_sources("b", {**ON_A_CPU, "resolved": resolved}) == sources
+
+
 def test_an_evaluation_of_what_a_gpu_trained_must_be_shown_on_both(written) -> None:
     def evaluated(device: str, *sources: str) -> dict[str, Any]:
         one = change("t", "u", device=device)
@@ -293,7 +305,8 @@ def test_the_stored_file_says_where_each_equality_was_shown() -> None:
     for entry in known["changes"]:
         assert entry["device"] in ("cpu", "cuda")
         if "guards" in entry:  # of benchmarks/same_program.py, which runs nothing
-            assert (entry["device"], len(entry["after"])) == ("cuda", 40)
+            assert len(entry["before"]) == len(entry["after"]) == 40
+            assert entry["shown"]
             assert entry["runs"]
             assert all({"what_trains", "training", "evaluation"} <= run.keys() for run in entry["runs"])
             continue

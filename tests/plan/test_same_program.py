@@ -1,4 +1,4 @@
-"""benchmarks/same_program.py: what a GPU does not reach may change, and nothing else."""
+"""benchmarks/same_program.py: what a run on a device does not reach may change, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from capsbench.plan.done import evaluation_roots, training_roots
 REPOSITORY = Path(__file__).resolve().parents[2]
 TREE = {
     "__init__": "",
-    "train": "from capsbench.model import Layer, conv\n\ndef step(x):\n    return Layer()(conv(x))\n",
+    "train": """
+from capsbench.model import Layer, conv
+
+def step(x):
+    return Layer()(conv(x))
+
+def load(source):
+    if source.folder is None:
+        from capsbench.stand_in import digits
+
+        return digits()
+    return source.folder.name
+""",
+    "stand_in": "def digits():\n    return 9\n",
     "model": """
 from capsbench.by_hand import product, why_not
 from capsbench.rarely import rare
@@ -83,13 +96,13 @@ def tool():
     return script("same_program")
 
 
-def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
+def program(tool, folder: Path, module: str = "", old: str = "", new: str = "", device: str = "cuda"):
     for name, text in TREE.items():
         path = folder / "capsbench" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         assert name != module or old in text
         path.write_text(text.replace(old, new) if name == module else text)
-    return tool.Program(folder, ["capsbench.train"])
+    return tool.Program(folder, ["capsbench.train"], device)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +136,9 @@ def program(tool, folder: Path, module: str = "", old: str = "", new: str = ""):
         ("model", "self.weight = 5", "self.weight = 5\n        self.tiled = rare(1)", False),
         ("model", "def _on_cpu", "def on_cpu", False),  # a public name may be called by anyone
         ("model", "def _on_cpu", "def _load_from_state_dict", False),  # as may torch's own
+        ("stand_in", "return 9", "return 99", True),  # digits that a run with a folder does not have
+        ("train", "source.folder.name", "source.folder.stem", False),
+        ("train", "source.folder is None", "source.other is None", False),  # another question
     ],
 )
 def test_what_counts(tool, tmp_path: Path, module: str, old: str, new: str, same: bool) -> None:
@@ -133,8 +149,26 @@ def test_what_counts(tool, tmp_path: Path, module: str, old: str, new: str, same
         assert any(f"capsbench.{module}" in text for text in found)
 
 
+@pytest.mark.parametrize(
+    ("module", "old", "new", "same"),
+    [
+        ("shared", "x * 6", "x * 66", True),  # for a GPU's tensors alone
+        ("model", "x - 2", "x - 22", True),
+        ("by_hand", "x @ x", "x @ x.T", False),
+        ("by_hand", "return None", "return 'no'", False),
+        ("model", "product(x) - 1", "product(x) + 1", False),
+        ("stand_in", "return 9", "return 99", True),
+    ],
+)
+def test_what_counts_for_a_run_on_a_cpu(tool, tmp_path: Path, module: str, old: str, new: str, same: bool) -> None:
+    before = program(tool, tmp_path / "before", device="cpu")
+    after = program(tool, tmp_path / "after", module, old, new, device="cpu")
+    assert (not list(tool.differences(before.modules, after.modules))) is same
+
+
 def test_the_questions_whose_answer_was_taken_are_told(tool, tmp_path: Path) -> None:
     assert program(tool, tmp_path).guards == {
+        "capsbench.train: source.folder is None",
         "capsbench.model: x.device.type == 'cuda'",
         "capsbench.model: x.device.type == 'cpu' and why_not(x) is None",
         "capsbench.model: x.device.type != 'cpu'",
