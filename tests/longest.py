@@ -31,7 +31,7 @@ LONGEST = (
     "test_cli_inputs.py",
     "test_capture.py",
     "test_no_waiting.py",
-    "test_same_bits.py",
+    "test_same_bits_stored.py",
     "test_workflow_parse.py",
     "test_custom_routing.py",
     "test_probe_runs.py",
