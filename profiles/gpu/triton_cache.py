@@ -1,4 +1,4 @@
-"""Compile the slow kernels of the paper's CapsNet and CNN at 28x28 for compute capability 9.0, without a GPU.
+"""Compile the slow kernels of config/paper.yaml's CapsNets and CNNs for compute capability 9.0, without a GPU.
 
     TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=<a folder with Triton> python3.12 profiles/gpu/triton_cache.py
 
@@ -6,7 +6,8 @@ On a lent H100 or H200 the first run compiles for minutes: PrimaryCaps' transfor
 of 11 pixels, a prime number, four. Triton finds what this leaves in TRITON_CACHE_DIR if the folder has the same
 name there, and its version, Python's and the kernels' source are the same: this script starts Triton's own compiler
 through a driver that only names the target. It needs no PyTorch. Where the cache does not fit, kernels are compiled
-there as ever; so are those of squash and length, which take a tenth of a second. The sizes below are those of
+there as ever; so are those of squash and length, which take a tenth of a second. All other transforms of these models,
+of 13 to 20 pixels, go by products of matrices. The sizes below are those of
 `routing/launch.py`, `models/transform_launch.py` and, of convolutions in bf16, `models/gpu_tile_launch.py`; those
 of their trial stand in `models/gpu_tiles.py`. Where these have changed, the cache does not fit.
 """
@@ -23,9 +24,11 @@ from types import ModuleType
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Of PrimaryCaps and the CNN's layers: pixels of a patch, a side of one phase; then kind, pixels a side and stride of
-# patch, weights and outputs.
-TRANSFORMS = {10: ((0, 10, 2), (1, 5, 2), (2, 6, 1)), 11: ((0, 11, 1), (1, 5, 1), (2, 7, 1))}
+# Of PrimaryCaps at 28x28, the CNN's layers and the first of affNIST's `cnn-valid`: pixels of a patch, a side of one
+# phase; then kind, pixels a side and stride of patch, weights and outputs.
+TRANSFORMS = {
+    10: ((0, 10, 2), (1, 5, 2), (2, 6, 1)), 11: ((0, 11, 1), (1, 5, 1), (2, 7, 1)), 12: ((0, 12, 1), (1, 5, 1), (2, 8, 1)),
+}  # fmt: skip
 ROUTING = {"J": 10, "d": 8, "D": 16, "D2": 16}
 
 
