@@ -27,8 +27,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # Of PrimaryCaps at 28x28, the CNN's layers and the first of affNIST's `cnn-valid`: pixels of a patch, a side of one
 # phase; then kind, pixels a side and stride of patch, weights and outputs.
 TRANSFORMS = {
-    10: ((0, 10, 2), (1, 5, 2), (2, 6, 1)), 11: ((0, 11, 1), (1, 5, 1), (2, 7, 1)), 12: ((0, 12, 1), (1, 5, 1), (2, 8, 1)),
-}  # fmt: skip
+    10: ((0, 10, 2), (1, 5, 2), (2, 6, 1)),
+    11: ((0, 11, 1), (1, 5, 1), (2, 7, 1)),
+    12: ((0, 12, 1), (1, 5, 1), (2, 8, 1)),
+}
 ROUTING = {"J": 10, "d": 8, "D": 16, "D2": 16}
 
 
