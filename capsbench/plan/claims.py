@@ -154,7 +154,7 @@ class Claims:
 def load_claims(path: Path | None = None) -> Claims:
     """Read and check the claims. Raises PlanError: one sentence naming the file, the key and the nearest valid word."""
     file = path or config_folder() / "claims.yaml"
-    raw = read_yaml(file)
+    raw = read_yaml(file, large=True)
     if unknown := [key for key in raw if key not in ("families", "plans", "claims")]:
         raise PlanError(f"{file}: unknown key '{unknown[0]}'{nearest(unknown[0], ('families', 'plans', 'claims'))}")
     families, plans, values = raw.get("families"), raw.get("plans", {}), raw.get("claims")

@@ -1,0 +1,86 @@
+"""Large files are read by libyaml: the same values, the same complaints, and nothing so deep that it ends the process."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capsbench.errors import PlanError
+from capsbench.plan import load
+from capsbench.plan.load import DEEPEST, config_folder, read_yaml
+
+SHIPPED = sorted(config_folder().glob("*.yaml"))
+
+
+def complaint(path: Path, large: bool) -> str:
+    with pytest.raises(PlanError) as refused:
+        read_yaml(path, large)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_both_loaders_read_the_same_from_what_is_shipped(path: Path) -> None:
+    text = path.read_text()
+    values = [yaml.load(text, Loader=loader) for loader in (load._Loader, load._FastLoader)]
+    assert repr(values[0]) == repr(values[1])  # kinds and order too
+
+
+def test_the_claims_are_read_by_the_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert yaml.__with_libyaml__
+    monkeypatch.setattr(load, "_Loader", None)
+    assert read_yaml(config_folder() / "claims.yaml", large=True)["claims"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\na: 2\n",
+        "a: [}\n",
+        "a: 'b\n",
+        "a:\tb: c\n",
+        "- 1\n",
+        "",
+        "x: &a\n  - *a\n",
+        "1: 2\n",
+        "a: !!python/none\n",
+        "a: &x [1]\nb: &y [" + ", ".join(["*x"] * 400) + "]\nc: [" + ", ".join(["*y"] * 400) + "]\n",
+    ],
+)
+def test_a_mistake_is_the_same_sentence_from_both(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    assert complaint(path, large=True) == complaint(path, large=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * 100_000,
+        "a: " + "{b: " * 50_000,
+        "- " * 30_000 + "1",
+        "\n".join(" " * level + "a:" for level in range(3_000)),
+        "? " * 30_000,
+    ],
+)
+def test_what_is_too_deep_is_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    assert "not valid YAML" in complaint(path, large=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * (DEEPEST - 1_010) + "1" + "]" * 900 + "\n",
+        "\n".join(" " * level + "a:" for level in range(DEEPEST - 10)),
+        "\n".join(" " * level + "- b:" for level in range(0, DEEPEST - 10, 2)),
+    ],
+)
+def test_what_libyaml_is_given_does_not_end_the_process(text: str) -> None:
+    """As deep as it may be: an answer, or a complaint by Python's or libyaml's own limit."""
+    assert len(text.splitlines()[-1]) + text.count("[") < DEEPEST
+    with contextlib.suppress(yaml.YAMLError, RecursionError):
+        assert load._value_of(text, large=True)
