@@ -82,7 +82,7 @@ class _Loader(_Rules, yaml.SafeLoader):
 
 
 class _FastLoader(_Rules, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same by libyaml, several times as fast."""
+    """The same by libyaml, several times as fast; it takes a few things, such as some tabs, that Python's refuses."""
 
 
 for _one in (_Loader, _FastLoader):

@@ -39,8 +39,11 @@ rows)
       $(tr ',' '\n' <<< "$seeds" | sed '/./!d; s/^/--seed /') && code=0 || code=$?
     "$python" -m capsbench pack --results "${CAPSBENCH_RESULTS:-results}/$name" --to "$folder/$variant.tar.gz" &&
       mv "$folder/$variant.tar.gz" "$folder/packed/$name.tar.gz" || true
-    echo "== $1: exit code $code, $((SECONDS - begun)) s"
+    ended=$(cat "$folder/ended" 2> /dev/null || echo 0) # of the row before, which this one may have waited for
+    echo "== $1: exit code $code, $((SECONDS - (ended > begun ? ended : begun))) s"
+    echo $SECONDS > "$folder/ended"
   }
+  rm -f "$folder/ended"
   for row in "$@"; do
     work "$row" &
     now=$!

@@ -1,4 +1,4 @@
-"""Large files are read by libyaml: the same values, the same complaints, nothing so deep that it ends the process."""
+"""Large files are read by libyaml: the same values, complaints in the same words, nothing so deep that it ends all."""
 
 from __future__ import annotations
 
