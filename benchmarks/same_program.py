@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_program import Program
+from device_program import Program
 from same_bits import REPOSITORY, commit_of, git, known_changes, python, tree_of
 
 from capsbench.files import write_json
