@@ -23,6 +23,7 @@ from typing import Any
 
 from capsbench import __version__
 from capsbench.errors import ResourceError
+from capsbench.known_sources import Found, KnownSources
 
 PACKAGE = Path(__file__).resolve().parent
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -62,7 +63,7 @@ def _without_words(node: Any, imports: list[ast.Import | ast.ImportFrom]) -> str
     """An AST as JSON, without docstrings and positions: what the code does, whatever its comments say.
 
     Its nodes that import are added to `imports`. Written out here because `ast.dump` differs between Python versions,
-    and results are carried between them. Every command reads a hundred files so, before it does anything.
+    and results are carried between them.
     """
     if isinstance(node, list):
         return f"[{','.join([_without_words(item, imports) for item in node])}]"
@@ -97,15 +98,25 @@ def _uncollected() -> Iterator[None]:
 
 
 _read: dict[Path, tuple[int, int]] = {}  # the package's files whose digest is known: their time and size then
+_known = KnownSources(PACKAGE, rules=Path(__file__))
 
 
-def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
+def _look(path: Path) -> Found:
+    """What is in a file of the package; parsed only where no process has parsed these bytes."""
+    _read[path] = _stamp(path)
+    source = path.read_bytes()
+    found = _known.of(path, source)
+    if found is None:
+        found = _parse(path, source)
+        _known.add(path, source, found)
+    return found
+
+
+def _parse(path: Path, source: bytes) -> Found:
     """The digest of one source file and the capsbench modules it imports."""
-    if path.is_relative_to(PACKAGE):
-        _read[path] = _stamp(path)
     nodes: list[ast.Import | ast.ImportFrom] = []
     with _uncollected():
-        text = _without_words(ast.parse(path.read_bytes(), filename=str(path)), nodes)
+        text = _without_words(ast.parse(source, filename=str(path)), nodes)
     imports: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -113,9 +124,8 @@ def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
         elif node.module and node.level == 0:
             imports.add(node.module)
             imports.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return hashlib.sha256(text.encode()).hexdigest(), tuple(
-        sorted(name for name in imports if name.split(".")[0] == PACKAGE.name)
-    )
+    ours = tuple(sorted(name for name in imports if name.split(".")[0] == PACKAGE.name))
+    return Found(hashlib.sha256(text.encode()).hexdigest(), ours)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -124,9 +134,10 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-_parsed = functools.cache(_parse)  # the package does not change while it runs; a user's file may
+_looked_at = functools.cache(_look)  # the package does not change while it runs; a user's file may
 
 
+@functools.cache
 def _file_of(module: str) -> Path | None:
     """The file of a capsbench module, or None (an imported name that is no module)."""
     base = PACKAGE.parent.joinpath(*module.split("."))
@@ -184,7 +195,7 @@ def _closure(roots: Iterable[str], outside: Mapping[str, Path]) -> tuple[dict[st
     modules: set[str] = set()
     waiting = list(roots)
     for name, file in outside.items():
-        files[f"outside {name}"], imports = _parse(file)
+        files[f"outside {name}"], imports = _parse(file, file.read_bytes())
         waiting.extend(imports)
     while waiting:
         module = waiting.pop()
@@ -194,10 +205,11 @@ def _closure(roots: Iterable[str], outside: Mapping[str, Path]) -> tuple[dict[st
         name = path.relative_to(PACKAGE.parent).as_posix()
         if name in files:
             continue
-        files[name], imports = _parsed(path)
+        files[name], imports = _looked_at(path)
         modules.add(module)
         parents = [module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)]  # their __init__ runs too
         waiting.extend([*imports, *parents])
+    _known.keep()
     return files, modules
 
 
@@ -230,7 +242,8 @@ def _ask(*command: str, folder: Path | None = None) -> str | None:
 def tree(root: Path) -> dict[str, str]:
     """SHA-256 of every file of the package and its plans under `root`, by name: what a packed commit must still be."""
     files = [path for part in ("capsbench", "config") for path in (root / part).rglob("*") if path.is_file()]
-    return {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files) if path.suffix != ".pyc"}
+    kept = sorted(path for path in files if path.parent.name != "__pycache__")
+    return {path.relative_to(root).as_posix(): digest_of_file(path) for path in kept}
 
 
 def is_packed() -> bool:

@@ -13,7 +13,18 @@ from longest import LONGEST
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "capsbench"
-ORDER = ["errors", "files", "provenance", "plan", "data", "routing", "models", "training", "evaluation"]
+ORDER = [
+    "errors",
+    "files",
+    "known_sources",
+    "provenance",
+    "plan",
+    "data",
+    "routing",
+    "models",
+    "training",
+    "evaluation",
+]
 MAY_IMPORT = {stage: set(ORDER[: n + 1]) for n, stage in enumerate(ORDER)}
 MAY_IMPORT["report"] = {"errors", "files", "provenance", "plan", "report"}  # reads files, never a model
 MAY_IMPORT["locks"] = {"errors", "locks"}

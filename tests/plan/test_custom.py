@@ -110,9 +110,9 @@ def test_what_it_imports_of_the_package_is_in_the_digest(folder: Path, monkeypat
 
     (folder / "my_file.py").write_text("from capsbench.routing.kmeans import kmeans as my_routing\n")
     before = digests(folder)
-    real = provenance._parsed
+    real = provenance._looked_at
     changed = ("another source", ())
-    monkeypatch.setattr(provenance, "_parsed", lambda path: changed if path.name == "kmeans.py" else real(path))
+    monkeypatch.setattr(provenance, "_looked_at", lambda path: changed if path.name == "kmeans.py" else real(path))
     assert digests(folder)[0] == before[0]
     assert digests(folder)[1] != before[1]
 

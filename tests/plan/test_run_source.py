@@ -87,14 +87,16 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def changed(monkeypatch: pytest.MonkeyPatch):
     """Make the digests think that one file of the package says something else."""
-    real = provenance._parsed
+    real = provenance._looked_at
 
     def change(name: str | None) -> None:
         if name is not None:
             assert (PACKAGE / name).is_file(), name
         provenance._package_digest.cache_clear()
         other = None if name is None else PACKAGE / name
-        monkeypatch.setattr(provenance, "_parsed", lambda path: ("x", real(path)[1]) if path == other else real(path))
+        monkeypatch.setattr(
+            provenance, "_looked_at", lambda path: ("x", real(path)[1]) if path == other else real(path)
+        )
 
     yield change
     monkeypatch.undo()
@@ -222,8 +224,8 @@ def test_the_digest_of_a_file_is_that_of_its_plain_definition(tmp_path: Path) ->
     files = [odd, *(path for name in ("models", "routing", "data") for path in (PACKAGE / name).glob("*.py"))]
     assert len(files) > 60
     for path in files:
-        assert provenance._parse(path)[0] == digest_of(plainly(ast.parse(path.read_bytes()))), path
-    assert provenance._parse(odd)[1] == (
+        assert provenance._parse(path, path.read_bytes())[0] == digest_of(plainly(ast.parse(path.read_bytes()))), path
+    assert provenance._parse(odd, odd.read_bytes())[1] == (
         "capsbench.errors",
         "capsbench.plan",
         "capsbench.plan.House",
