@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from capsbench.cli.compiler import leave_out_compiler
 from capsbench.errors import CapsbenchError, DataError, RoutingError
 from capsbench.plan import Cell, House
-from capsbench.plan.done import evaluation_roots, training_roots
+from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots
 from capsbench.plan.routings import is_custom
+from capsbench.plan.variants import MODELS
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, import_source
 
 if TYPE_CHECKING:
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 def import_all(cells: Iterable[Cell]) -> None:
     """Import what trains and evaluates `cells`, hours before some of it is asked for. Raises as `import_source`."""
     import_source({root for cell in cells for root in (*training_roots(cell), *evaluation_roots(cell))})
+    leave_out_compiler()
+
+
+def import_everything() -> None:
+    """Import what trains and evaluates any cell, for a process whose forks do that. Raises as `import_source`."""
+    tasks = {root for task, modules in TASK_MODULES.items() for root in (*modules, f"capsbench.evaluation.{task}")}
+    import_source(["capsbench.training.together", *tasks, *{model.split(":")[0] for model in MODELS.values()}])
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch.fx.experimental.symbolic_shapes")  # which autograd imports in its first step
     leave_out_compiler()
 
 

@@ -21,6 +21,7 @@ from rich.console import Console
 from capsbench.cli import STOPPED
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
+from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
 from capsbench.errors import CapsbenchError, ResourceError
@@ -119,7 +120,8 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     verify(source)
     say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
     _try_outside(house, dataset_record(source)["digest"])
-    code = _run(command(path, cores, options))
+    with forks_offered(not _is_batch(options) and not gpus()) as environment:
+        code = _run(command(path, cores, options), environment)
     if code == STOPPED:
         raise KeyboardInterrupt  # before there was a job: nothing to tell of
     if code == UNKNOWN_OPTION:
@@ -144,7 +146,7 @@ def _try_outside(house: House, data: str) -> None:
     )
 
 
-def _run(said: list[str]) -> int:
+def _run(said: list[str], environment: dict[str, str]) -> int:
     """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends.
 
     Snakemake itself would wait for its jobs to end, hours later perhaps.
@@ -158,7 +160,7 @@ def _run(said: list[str]) -> int:
     # A terminal sends Ctrl-C to Snakemake as well. Not SIG_IGN, which Snakemake would inherit.
     before = {number: signal.signal(number, answered) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        process = subprocess.Popen(said)
+        process = subprocess.Popen(said, env=environment)
         answer = _Stop(process)
         for number in early:
             answer(number)

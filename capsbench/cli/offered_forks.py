@@ -1,0 +1,62 @@
+"""`capsbench run` lets Snakemake's jobs be forks of one process, which loads their libraries once (capsbench.forks)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from capsbench.forks import ADDRESS
+from capsbench.provenance import PACKAGE
+
+LONGEST = 100  # bytes of a socket's path; the kernel has room for some more
+LEAVES = 1  # second that the server is given to end; it stays where a killed Snakemake left jobs to it
+
+
+@contextlib.contextmanager
+def forks_offered(wanted: bool) -> Iterator[dict[str, str]]:
+    """The environment for a Snakemake: within, it names a server of forks.
+
+    It names none where none is wanted or the user has set CAPSBENCH_FORKS (empty for none), nor where there can be
+    none: every job then begins by itself.
+    """
+    if not wanted or sys.platform != "linux" or ADDRESS in os.environ:
+        yield dict(os.environ)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="capsbench-", ignore_cleanup_errors=True))
+        except OSError:  # no room, or no place to write
+            yield dict(os.environ)
+            return
+        address = str(Path(folder) / "forks")
+        if len(os.fsencode(address)) <= LONGEST:
+            stack.enter_context(_server(address))
+        yield {**os.environ, ADDRESS: address}
+
+
+@contextlib.contextmanager
+def _server(address: str) -> Iterator[None]:
+    """Within: a server at this address, which lets its own session's signals alone."""
+    path = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{PACKAGE.parent}:{path}" if path else str(PACKAGE.parent),
+    }  # as a job's
+    server = subprocess.Popen(
+        [sys.executable, "-m", "capsbench.fork_server", address],
+        stdin=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        assert server.stdin is not None
+        server.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(LEAVES)
