@@ -3,12 +3,13 @@
     python benchmarks/plan_shares.py config/quick.yaml [--cores 2] [--to FILE.json]
 
 The plan runs from nothing, in a folder of its own that is removed. Every process that it starts is looked at five times
-a second, and counts to the job whose log it names:
+a second, and counts to the job whose log it names, or whose fork it is:
 
-    train     the jobs that train: starting Python and torch, reading data, training, and evaluating what was trained
+    train     the jobs that train: reading data, training, and evaluating what was trained
     training  of these, what the manifests say that training took, on one thread a run
     evaluate, report, cost, data   these jobs
-    snakemake  `capsbench run` itself, and what no job's log is named in
+    loading   torch and all else, once, by the process that these jobs are forks of (capsbench/fork_server.py)
+    snakemake  `capsbench run` itself, and what is nothing of the above
 
 The pipeline's own share is all but `training`, in percent of the whole: seconds of a core, idle ones left out. What a
 process does after its last look is missing, a tenth of a second on average: `whole` is what the kernel counted, so it
@@ -37,6 +38,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 APART = 0.2  # seconds between two looks
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB = re.compile(r"-m\0capsbench\0--log\0[^\0]*/logs/(\w+)")
+SERVER = "-m\0capsbench.fork_server\0"
+FORKED = ("train", "tune", "evaluate", "report", "data")  # as a fork is named, of which the kernel keeps 15 letters
 
 
 def main() -> int:
@@ -105,22 +108,39 @@ def run(plan: Path, cores: int, root: Path) -> tuple[dict[str, float], float]:
 
 
 def looked_at(session: int) -> dict[tuple[int, int], tuple[str, float]]:
-    """Of each process of a session that a job's log is named for: the job's kind, and seconds of a core so far.
+    """Of each process of a session that is a job, and of those that it lets be forks: its kind, and seconds of a core.
 
-    Keyed by its number and the moment of its start, which no two processes share.
+    Keyed by its number and the moment of its start, which no two processes share. `session` is `capsbench run`.
     """
     found: dict[tuple[int, int], tuple[str, float]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            fields: list[Any] = (entry / "stat").read_text().rpartition(")")[2].split()
-            job = JOB.search((entry / "cmdline").read_text())
+            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            fields: list[Any] = rest.split()
+            said = (entry / "cmdline").read_text()
+            if kind := _kind(name, said, int(fields[1]), int(fields[3]), session):  # proc(5), counted from the state
+                found[int(entry.name), int(fields[19])] = (kind, (int(fields[11]) + int(fields[12])) / TICKS)
         except OSError:  # it has ended meanwhile
             continue
-        if job and int(fields[3]) == session:  # proc(5), counted from the state
-            found[int(entry.name), int(fields[19])] = (job[1], (int(fields[11]) + int(fields[12])) / TICKS)
     return found
+
+
+def _kind(name: str, said: str, parent: int, of_session: int, session: int) -> str | None:
+    """What a process of this name and command line does for the `capsbench run` that is `session`, if anything."""
+    if SERVER not in said:
+        return job[1] if (job := JOB.search(said)) and of_session == session else None
+    if parent == session:
+        return "loading"
+    if _parent(parent) != session:
+        return None
+    return next((kind for kind in FORKED if name == f"capsbench {kind}"[:15]), "loading")  # until it has its name
+
+
+def _parent(process: int) -> int:
+    """The number of a process's parent. Raises OSError where it has ended."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 if __name__ == "__main__":

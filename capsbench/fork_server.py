@@ -26,10 +26,11 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from capsbench.errors import CapsbenchError
 from capsbench.forks import PASSED_ON, receive, send, what_is_asked
 
 PACKAGE = Path(__file__).resolve().parent
-SAME = ("python", "path", "package", "environment")  # of a job: with others it would not be what it is by itself
+SAME = ("python", "path", "package")  # of a job, beside its environment: as a fork it is what it would be by itself
 TRAINS = {"train", "tune"}
 MODERATE = 10  # seconds for a job to say what it wants
 SIGNAL_OF_A_FILE = 10  # F_SETSIG: which signal tells that a file can be read, or that its other end is closed
@@ -64,7 +65,7 @@ class Server:
         self._forks: dict[int, tuple[int, socket.socket]] = {}  # by the file that tells of their end
         self._written = written()
         self._same = what_is_asked()
-        self._same["environment"] = None  # of the first job that trains: what is loaded then reads it
+        self._environment: dict[str, str] | None = None  # of the first job that trains: what is loaded then reads it
         self._is_loaded = False
 
     def serve(self) -> None:
@@ -94,7 +95,9 @@ class Server:
                 self._load()
                 self._fork(job, asked, files)
                 job = None  # type: ignore[assignment]  # kept open
-        except (OSError, EOFError, ValueError):  # it is gone, or no job: it loads its own libraries
+        except (OSError, EOFError, ValueError):  # it is gone, or no job, or there is no room for a fork
+            pass
+        except (CapsbenchError, ImportError):  # it meets the same when it loads its own libraries, and says it
             pass
         finally:
             for file in files:
@@ -104,13 +107,13 @@ class Server:
 
     def _fits(self, asked: dict[str, Any], files: list[int]) -> bool:
         """Whether a fork would be what the job would be by itself."""
-        if self._same["environment"] is None:
-            if asked["words"][2] not in TRAINS:
-                return False
+        if len(files) < 4 or any(asked[name] != self._same[name] for name in SAME) or written() != self._written:
+            return False
+        if self._environment is None and asked["words"][2] in TRAINS:
+            self._environment = asked["environment"]
             os.environ.clear()
-            os.environ.update(asked["environment"])
-            self._same["environment"] = asked["environment"]
-        return len(files) == 4 and all(asked[name] == self._same[name] for name in SAME) and written() == self._written
+            os.environ.update(self._environment)
+        return bool(asked["environment"] == self._environment)
 
     def _load(self) -> None:
         """Import what jobs ask for, once."""
@@ -124,14 +127,16 @@ class Server:
 
     def _fork(self, job: socket.socket, asked: dict[str, Any], files: list[int]) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
-        fork = os.fork()
-        if fork == 0:
-            for _, other in self._forks.values():
-                other.close()
-            self._listening.close()
-            self._waiting.close()
-            become(job, asked, files)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+        try:
+            fork = os.fork()
+            if fork == 0:
+                for _, other in self._forks.values():
+                    other.close()
+                self._listening.close()
+                self._waiting.close()
+                become(job, asked, files)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         end = os.pidfd_open(fork)
         self._forks[end] = fork, job
         self._waiting.register(end, selectors.EVENT_READ)

@@ -91,9 +91,7 @@ def run_as_fork() -> None:
         try:
             kind, number = receive(server)[0]
         except (OSError, EOFError):
-            sys.exit(
-                "capsbench: the process that started this job ended before it. The same command goes on from there."
-            )
+            sys.exit("capsbench: the process that this job is a fork of was ended; the same command goes on.")
     if kind == "signal":
         with contextlib.suppress(OSError, ValueError):  # SIGKILL has no other meaning
             signal.signal(number, signal.SIG_DFL)

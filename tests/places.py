@@ -90,6 +90,7 @@ class Place:
         """A process in a group of its own."""
         said = {key: value for key, value in os.environ.items() if not key.startswith(("CAPSBENCH_", "SNAKEMAKE_"))}
         said = {key: value for key, value in said.items() if not key.lower().endswith("_proxy")}
+        said.pop("PYTEST_CURRENT_TEST", None)  # another one in each test, and forks are of one environment
         said |= {
             "PYTHONPATH": str(self.clone),
             "CAPSBENCH_RESULTS": str(self.root),

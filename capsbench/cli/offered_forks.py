@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from capsbench.errors import CapsbenchError
 from capsbench.forks import ADDRESS
 from capsbench.provenance import PACKAGE
 
@@ -21,22 +22,27 @@ LEAVES = 1  # second that the server is given to end; it stays where a killed Sn
 def forks_offered(wanted: bool) -> Iterator[dict[str, str]]:
     """The environment for a Snakemake: within, it names a server of forks.
 
-    It names none where none is wanted or the user has set CAPSBENCH_FORKS (empty for none), nor where there can be
-    none: every job then begins by itself.
+    It names none where none is wanted or there can be none: every job then begins by itself. Raises CapsbenchError
+    where CAPSBENCH_FORKS is neither `on` nor `off`.
     """
-    if not wanted or sys.platform != "linux" or ADDRESS in os.environ:
-        yield dict(os.environ)
+    said = os.environ.get(ADDRESS) or "on"
+    if said not in ("on", "off"):
+        raise CapsbenchError(f"{ADDRESS} is {said!r}; it takes `on` and `off` (every job loads its libraries itself).")
+    environment = {name: value for name, value in os.environ.items() if name != ADDRESS}
+    if not wanted or said == "off" or sys.platform != "linux":
+        yield environment
         return
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="capsbench-", ignore_cleanup_errors=True))
         except OSError:  # no room, or no place to write
-            yield dict(os.environ)
+            yield environment
             return
         address = str(Path(folder) / "forks")
         if len(os.fsencode(address)) <= LONGEST:
             stack.enter_context(_server(address))
-        yield {**os.environ, ADDRESS: address}
+            environment[ADDRESS] = address
+        yield environment
 
 
 @contextlib.contextmanager

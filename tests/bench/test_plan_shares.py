@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +51,40 @@ def test_a_process_counts_to_the_job_whose_log_it_names() -> None:
             process.wait()
 
 
+FORK = """
+import os, sys, time
+pid = os.fork()
+if pid == 0:
+    open("/proc/self/comm", "w").write(sys.argv[1])
+    while time.process_time() < 0.6: pass
+    time.sleep(60)
+os.waitpid(pid, 0)
+"""
+RUN = """
+import subprocess, sys
+words = [sys.executable, "-c", sys.argv[1], sys.argv[2], "-m", "capsbench.fork_server", "x"]
+subprocess.run(words, start_new_session=True)
+"""
+
+
+@pytest.mark.parametrize(("name", "kind"), [("capsbench evalu", "evaluate"), ("python", "loading")])
+def test_a_fork_counts_to_the_job_that_it_is(name: str, kind: str) -> None:
+    tool = script("plan_shares")
+    run = subprocess.Popen([sys.executable, "-c", RUN, FORK, name], start_new_session=True)
+    found: dict[tuple[int, int], tuple[str, float]] = {}
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not any(seconds > 0.55 for _, seconds in found.values()):
+            found = tool.looked_at(run.pid)
+        assert sorted(of for of, _ in found.values()) == sorted([kind, "loading"])
+        assert [of for of, seconds in found.values() if seconds > 0.55] == [kind]
+        assert tool.looked_at(os.getpid()) == {}
+    finally:
+        for number, _ in found:
+            os.kill(number, signal.SIGKILL)
+        run.wait()
+
+
 def ask(plan: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "benchmarks/plan_shares.py", str(plan), *words]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -64,7 +100,7 @@ def test_a_plan_is_run_from_nothing_and_its_parts_are_its_whole(tmp_path, no_dat
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "shares.json").read_text())
     assert (found["plan"], found["runs"], found["cores"]) == ("shares.yaml", 2, 1)
-    assert set(found["seconds"]) == {"data", "train", "evaluate", "report", "snakemake"}
+    assert set(found["seconds"]) == {"data", "loading", "train", "evaluate", "report", "snakemake"}
     assert min(found["seconds"].values()) > 0.1
     assert sum(found["seconds"].values()) == pytest.approx(found["whole"])
     assert 0 < found["training"] < found["seconds"]["train"]
