@@ -104,6 +104,10 @@ def run(plan: Path, cores: int, root: Path) -> tuple[dict[str, float], float]:
     for kind, value in spent.values():
         seconds[kind] += value
     seconds["snakemake"] += usage.ru_utime + usage.ru_stime - sum(seconds.values())
+    if seconds["snakemake"] < 0:
+        sys.exit(
+            "`capsbench run` ended before the process of its forks, so the kernel did not count them; say it again."
+        )
     return dict(seconds), wall
 
 

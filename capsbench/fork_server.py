@@ -1,9 +1,9 @@
 """The process of which `capsbench run` lets jobs be forks: `python -m capsbench.fork_server SOCKET`.
 
 It loads nothing before the first job that trains. A fork begins with what is loaded, and shares nothing afterwards.
-What Python and libraries read of the environment while they load is that job's: one with another gets no fork, nor
-does one of another Python or package, nor any once a file of the package was written.
-A fork has no terminal: signals reach it through the process that asked for it (capsbench.forks).
+What libraries read of the environment while they load is that job's: one with another gets no fork, nor does one of
+another Python, package or control group, nor any once a file of the package was written. A plan that only evaluates
+gets none. A fork has no terminal: signals reach it through the process that asked for it (capsbench.forks).
 
 It ends when its standard input does (`capsbench run` holds the other end) and its forks have ended. Linux alone.
 """
@@ -18,42 +18,62 @@ import io
 import os
 import random
 import runpy
+import select
 import selectors
 import signal
 import socket
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from capsbench.errors import CapsbenchError
-from capsbench.forks import PASSED_ON, receive, send, what_is_asked
+from capsbench.errors import ResourceError
+from capsbench.forks import PASSED_ON, STOPPED, receive, send, what_is_asked
 
 PACKAGE = Path(__file__).resolve().parent
-SAME = ("python", "path", "package")  # of a job, beside its environment: as a fork it is what it would be by itself
+LIBRARIES = Path(sysconfig.get_path("purelib"))
+SAME = ("python", "path", "package", "confined")  # of a job, and its environment: as a fork it is what it is alone
+AT_START = ("PYTHON", "LD_", "LANG", "LC_", "MALLOC_", "GLIBC_")  # what Python and its C library read before anything
 TRAINS = {"train", "tune"}
-MODERATE = 10  # seconds for a job to say what it wants
+PATIENCE = 10  # seconds for a job to say what it wants
 SIGNAL_OF_A_FILE = 10  # F_SETSIG: which signal tells that a file can be read, or that its other end is closed
 
 
 def main() -> None:
-    """Serve the socket named on the command line."""
+    """Serve the socket named on the command line; where a kernel or Python lacks what that takes, leave in silence."""
+    for number in PASSED_ON:  # what a cluster sends to every process is for the jobs: they save, and then it ends
+        signal.signal(number, signal.SIG_IGN)
     address = Path(sys.argv[1])
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(address))
-        listening.listen(64)
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+            listening.bind(str(address))
+            listening.listen(64)
+        except (AttributeError, OSError):
+            return
         try:
             Server(listening).serve()
         finally:
             with contextlib.suppress(OSError):
                 address.unlink()
                 address.parent.rmdir()
+    os._exit(0)  # to take torch apart takes half a second, for nothing
 
 
 def written() -> dict[str, tuple[int, int]]:
-    """When each file of the package was written, and its size."""
-    found = ((str(path), path.stat()) for path in PACKAGE.rglob("*.py"))
-    return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in found}
+    """When each file of the package, and the folder of its libraries, was written, and its size."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in (LIBRARIES, *PACKAGE.rglob("*.py")):
+        with contextlib.suppress(OSError):  # an editor's dangling link
+            stat = path.stat()
+            found[str(path)] = stat.st_mtime_ns, stat.st_size
+    return found
+
+
+def _at_start(environment: dict[str, str]) -> dict[str, str]:
+    """What of an environment was read before it could be another's."""
+    return {name: value for name, value in environment.items() if name.startswith(AT_START) and name != "PYTHONPATH"}
 
 
 class Server:
@@ -84,30 +104,29 @@ class Server:
                     self._tell(key.fd)
 
     def _answer(self) -> None:
-        """Fork for one job, or leave it alone."""
-        job, _ = self._listening.accept()
+        """Fork for one job, or leave it alone: then it loads its own libraries, and says what is wrong with them."""
         files: list[int] = []
-        try:
-            job.settimeout(MODERATE)
-            asked, files = receive(job, files=4)
-            job.settimeout(None)
-            if self._fits(asked, files):
-                self._load()
-                self._fork(job, asked, files)
-                job = None  # type: ignore[assignment]  # kept open
-        except (OSError, EOFError, ValueError):  # it is gone, or no job, or there is no room for a fork
-            pass
-        except (CapsbenchError, ImportError):  # it meets the same when it loads its own libraries, and says it
-            pass
-        finally:
-            for file in files:
-                os.close(file)
-            if job is not None:
-                job.close()
+        with contextlib.ExitStack() as stack:
+            try:
+                job = stack.enter_context(self._listening.accept()[0])
+                job.settimeout(PATIENCE)
+                asked, files = receive(job, files=4)
+                job.settimeout(None)
+                if self._fits(asked, files):
+                    self._load()
+                    self._fork(job, asked, files)
+                    stack.pop_all()  # it is told how its fork ends
+            except Exception:  # whatever it is: jobs at work go on, and this one meets it again by itself, and says it
+                pass
+            finally:
+                for file in files:
+                    os.close(file)
 
     def _fits(self, asked: dict[str, Any], files: list[int]) -> bool:
-        """Whether a fork would be what the job would be by itself."""
-        if len(files) < 4 or any(asked[name] != self._same[name] for name in SAME) or written() != self._written:
+        """Whether a fork would be what the job is by itself. The first one to train decides on the environment."""
+        if written() != self._written or len(files) < 4 or any(asked[name] != self._same[name] for name in SAME):
+            return False
+        if _at_start(asked["environment"]) != _at_start(self._same["environment"]):
             return False
         if self._environment is None and asked["words"][2] in TRAINS:
             self._environment = asked["environment"]
@@ -116,11 +135,13 @@ class Server:
         return bool(asked["environment"] == self._environment)
 
     def _load(self) -> None:
-        """Import what jobs ask for, once."""
+        """Import what jobs ask for, once. Raises ResourceError where a file was written meanwhile."""
         if self._is_loaded:
             return
         importlib.import_module("capsbench.cli.travel")  # all commands; torch comes with what follows
         importlib.import_module("capsbench.cli.inputs").import_everything()
+        if written() != self._written:
+            raise ResourceError("A file of the package was written while it was read.")
         self._is_loaded = True
         gc.collect()
         gc.freeze()  # so that a search for garbage in a fork copies nothing
@@ -130,35 +151,44 @@ class Server:
         try:
             fork = os.fork()
             if fork == 0:
-                for _, other in self._forks.values():
-                    other.close()
-                self._listening.close()
-                self._waiting.close()
-                become(job, asked, files)
+                become(
+                    job, asked, files, [self._listening, self._waiting, *(other for _, other in self._forks.values())]
+                )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-        end = os.pidfd_open(fork)
+        try:
+            end = os.pidfd_open(fork)
+            self._waiting.register(end, selectors.EVENT_READ)
+        except OSError:  # too many files are open
+            os.kill(fork, signal.SIGKILL)
+            os.waitpid(fork, 0)
+            raise
         self._forks[end] = fork, job
-        self._waiting.register(end, selectors.EVENT_READ)
 
     def _tell(self, end: int) -> None:
         """Tell a job how its fork ended."""
         fork, job = self._forks.pop(end)
         self._waiting.unregister(end)
         os.close(end)
-        _, status = os.waitpid(fork, 0)
-        code = os.waitstatus_to_exitcode(status)
+        ended = os.waitid(os.P_PID, fork, os.WEXITED | os.WNOWAIT)  # its number is its own until it has been told
+        assert ended is not None
         with job, contextlib.suppress(OSError):
-            send(job, ["signal", -code] if code < 0 else ["exit", code])
+            send(job, ["exit" if ended.si_code == os.CLD_EXITED else "signal", ended.si_status])
+        os.waitpid(fork, 0)
 
 
-def become(job: socket.socket, asked: dict[str, Any], files: list[int]) -> NoReturn:
-    """Be the job, as `python -m capsbench` in a process of its own would be."""
+def become(job: socket.socket, asked: dict[str, Any], files: list[int], others: list[Any]) -> NoReturn:
+    """Be the job, as `python -m capsbench` in a process of its own would be; `others` are the server's alone."""
     code = 1
     try:
+        for other in others:
+            other.close()
         _take_place(job, asked, files)
         sys.argv = ["capsbench", *asked["words"]]
         code = _run()
+    except KeyboardInterrupt:
+        print("capsbench: stopped.", file=sys.stderr)
+        code = STOPPED
     except BaseException:  # the last that this process says; nobody is above
         traceback.print_exc()
     finally:
@@ -169,16 +199,15 @@ def become(job: socket.socket, asked: dict[str, Any], files: list[int]) -> NoRet
 
 
 def _take_place(job: socket.socket, asked: dict[str, Any], files: list[int]) -> None:
-    """Files, folder, signals and name of the process that asked."""
+    """Files, folder, signals and name of the process that asked. Raises KeyboardInterrupt."""
     *standard, alive = files
     os.set_inheritable(alive, False)
     fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(alive, SIGNAL_OF_A_FILE, signal.SIGKILL)
     fcntl.fcntl(alive, fcntl.F_SETFL, fcntl.fcntl(alive, fcntl.F_GETFL) | os.O_ASYNC)
-    try:
-        send(job, os.getpid())
-    except OSError:  # it was gone before it could take this along
+    if select.select([alive], [], [], 0)[0]:  # it was gone before that
         os._exit(1)
+    send(job, os.getpid())
     job.close()
     for number, file in enumerate(standard):
         os.dup2(file, number)
@@ -187,24 +216,25 @@ def _take_place(job: socket.socket, asked: dict[str, Any], files: list[int]) -> 
     sys.stdout, sys.stderr = (_stream(number, like) for number, like in ((1, sys.stdout), (2, sys.stderr)))
     os.chdir(asked["folder"])
     os.umask(asked["umask"])
-    for number in PASSED_ON:
-        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN if number in asked["ignored"] else default)
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"capsbench {asked['words'][2]}")
     random.seed()  # else all forks would draw the same
+    for number in PASSED_ON:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in asked["ignored"] else default)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
 
 
 def _stream(number: int, like: Any) -> io.TextIOWrapper:
     """Standard output or error as Python opens them."""
-    through = bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = io.FileIO(number, "w", closefd=False)
+    at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
     return io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(number, "w", closefd=False)),
+        raw if at_once else io.BufferedWriter(raw),  # as Python does
         encoding=like.encoding,
         errors=like.errors,
         line_buffering=number == 2 or os.isatty(number),
-        write_through=through,
+        write_through=at_once,
     )
 
 

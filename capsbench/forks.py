@@ -19,8 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-ADDRESS = "CAPSBENCH_FORKS"  # names the server's socket; a file's mode says who may use it
-PATIENCE = 120  # seconds that a job waits for a server that loads its libraries, before it loads its own
+ADDRESS = "CAPSBENCH_FORKS"  # names the server's socket, in a folder that is its user's alone
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+PATIENCE = 120  # seconds that a job waits for a server that is busy loading, before it loads its own libraries
 FORKED = {"data", "tune", "train", "evaluate", "report"}  # not what measures time
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HEAD = struct.Struct("!I")
@@ -59,6 +60,7 @@ def what_is_asked() -> dict[str, Any]:
         "python": sys.executable,
         "path": sys.path,
         "package": str(Path(__file__).resolve().parent),
+        "confined": _confined(),
         "environment": dict(os.environ),
         "words": sys.argv[1:],
         "folder": os.getcwd(),  # noqa: PTH109
@@ -67,31 +69,38 @@ def what_is_asked() -> dict[str, Any]:
     }
 
 
+def _confined() -> list[Any]:
+    """The cores and the control group of this process: a batch system's job has its own, and stays in them."""
+    if sys.platform != "linux":
+        return []
+    try:
+        group = Path("/proc/self/cgroup").read_text()
+    except OSError:
+        group = ""
+    return [sorted(os.sched_getaffinity(0)), group]
+
+
 def run_as_fork() -> None:
     """Run this command, if it is a job of Snakemake's, as a fork, and end as it ends; comes back where it cannot."""
     if sys.argv[1:2] != ["--log"] or not FORKED & set(sys.argv[3:4]):
         return
     address = os.environ.pop(ADDRESS, "")
-    if not address:
+    if not address.startswith("/"):
         return
     alive, ends = os.pipe()  # a fork is killed when nobody holds the other end any more: when this process is gone
     with socket.socket(socket.AF_UNIX) as server:
         try:
-            server.settimeout(PATIENCE)
-            server.connect(address)
-            send(server, what_is_asked(), [0, 1, 2, alive])
-            fork = receive(server)[0]
-            server.settimeout(None)
-        except (OSError, EOFError, ValueError):
-            os.close(ends)
-            return
-        finally:
-            os.close(alive)
-        _pass_signals_on(fork)
-        try:
+            fork = _asked(server, address, alive)
+            if fork is None:
+                os.close(ends)
+                return
             kind, number = receive(server)[0]
+        except KeyboardInterrupt:  # before there was a fork that could answer it
+            print("capsbench: stopped.", file=sys.stderr)
+            os._exit(STOPPED)
         except (OSError, EOFError):
-            sys.exit("capsbench: the process that this job is a fork of was ended; the same command goes on.")
+            _say("capsbench: the process that this job is a fork of was ended; the same command goes on.")
+            os._exit(1)
     if kind == "signal":
         with contextlib.suppress(OSError, ValueError):  # SIGKILL has no other meaning
             signal.signal(number, signal.SIG_DFL)
@@ -99,8 +108,33 @@ def run_as_fork() -> None:
     os._exit(number)
 
 
+def _asked(server: socket.socket, address: str, alive: int) -> int | None:
+    """A fork of the server at `address`, to which signals go from now on; None where there is none to be had."""
+    try:
+        server.settimeout(PATIENCE)
+        server.connect(address)
+        send(server, what_is_asked(), [0, 1, 2, alive])
+        fork = receive(server)[0]
+        server.settimeout(None)
+    except (OSError, EOFError, ValueError):
+        return None
+    finally:
+        os.close(alive)
+    if not isinstance(fork, int):  # it ended before it was one
+        return None
+    _pass_signals_on(fork)
+    return fork
+
+
+def _say(sentence: str) -> None:
+    """Say it, and leave it in the job's log."""
+    print(sentence, file=sys.stderr)
+    with contextlib.suppress(OSError), open(sys.argv[2], "a", encoding="utf-8") as log:
+        log.write(f"{sentence}\n")
+
+
 def _pass_signals_on(fork: int) -> None:
-    """From now on the fork gets the signals that this process gets; the one sleeps while the other does."""
+    """From now on the fork gets the signals that this process gets, and sleeps while Ctrl-Z lets this one sleep."""
 
     def to_it(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -111,7 +145,6 @@ def _pass_signals_on(fork: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         to_it(signal.SIGCONT, None)
 
-    for number in PASSED_ON:
+    for number, answer in [*((number, to_it) for number in PASSED_ON), (signal.SIGTSTP, both_sleep)]:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, to_it)
-    signal.signal(signal.SIGTSTP, both_sleep)
+            signal.signal(number, answer)

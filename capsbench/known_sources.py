@@ -49,7 +49,8 @@ class KnownSources:
     def keep(self) -> None:
         """Write what is new, for processes to come, where Python writes bytecode as well."""
         if self._is_new and not sys.dont_write_bytecode and self._file.parent.is_dir():
-            with contextlib.suppress(OSError):  # a package that only its owner may write, a full disk
+            # a package that only its owner may write, a full disk; what no JSON can hold, of a damaged file
+            with contextlib.suppress(OSError, ValueError):
                 write_json(self._file, {"rules": self._rules, "files": self._entries})
         self._is_new = False
 

@@ -15,7 +15,7 @@ from capsbench.forks import ADDRESS
 from capsbench.provenance import PACKAGE
 
 LONGEST = 100  # bytes of a socket's path; the kernel has room for some more
-LEAVES = 1  # second that the server is given to end; it stays where a killed Snakemake left jobs to it
+LEAVES = 3  # seconds that the server is given to end; it stays where a killed Snakemake left jobs to it
 
 
 @contextlib.contextmanager
@@ -23,10 +23,10 @@ def forks_offered(wanted: bool) -> Iterator[dict[str, str]]:
     """The environment for a Snakemake: within, it names a server of forks.
 
     It names none where none is wanted or there can be none: every job then begins by itself. Raises CapsbenchError
-    where CAPSBENCH_FORKS is neither `on` nor `off`.
+    where CAPSBENCH_FORKS is neither `on` nor `off`, nor another server's address, as in a job.
     """
     said = os.environ.get(ADDRESS) or "on"
-    if said not in ("on", "off"):
+    if said not in ("on", "off") and not said.startswith("/"):
         raise CapsbenchError(f"{ADDRESS} is {said!r}; it takes `on` and `off` (every job loads its libraries itself).")
     environment = {name: value for name, value in os.environ.items() if name != ADDRESS}
     if not wanted or said == "off" or sys.platform != "linux":
@@ -40,14 +40,15 @@ def forks_offered(wanted: bool) -> Iterator[dict[str, str]]:
             return
         address = str(Path(folder) / "forks")
         if len(os.fsencode(address)) <= LONGEST:
-            stack.enter_context(_server(address))
-            environment[ADDRESS] = address
+            with contextlib.suppress(OSError):  # no more processes
+                stack.enter_context(_server(address))
+                environment[ADDRESS] = address
         yield environment
 
 
 @contextlib.contextmanager
 def _server(address: str) -> Iterator[None]:
-    """Within: a server at this address, which lets its own session's signals alone."""
+    """Within: a server at this address, in a session of its own, which a terminal's signals do not reach."""
     path = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -87,9 +88,15 @@ def gpus() -> int:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
     if (program := shutil.which("nvidia-smi")) is None:
         return 0
+    return _listed(program)
+
+
+@functools.cache
+def _listed(program: str) -> int:
+    """How many GPUs nvidia-smi lists; asked once, since it takes a second, or twenty where a driver hangs."""
     try:
         said = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False, timeout=20)
-    except subprocess.TimeoutExpired:  # a driver that hangs
+    except subprocess.TimeoutExpired:
         return 0
     return len([line for line in said.stdout.splitlines() if line.startswith("GPU ")])
 

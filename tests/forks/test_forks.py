@@ -29,6 +29,7 @@ class Server:
         (folder := place.folder / "socket").mkdir()
         self.address = folder / "forks"
         self.process = self.start_server()
+        self.jobs: list[subprocess.Popen[str]] = []
 
     def start_server(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -46,7 +47,14 @@ class Server:
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """A job as Snakemake starts it."""
         named = {"CAPSBENCH_FORKS": str(self.address), "OMP_NUM_THREADS": "1", **environment}
-        return self.place.start("-m", "capsbench", "--log", "job.log", *words, **named)
+        self.jobs.append(self.place.start("-m", "capsbench", "--log", f"job-{len(self.jobs)}.log", *words, **named))
+        return self.jobs[-1]
+
+    def end(self) -> None:
+        """Whatever a test has left."""
+        for process in (*self.jobs, self.process):
+            process.kill()
+            process.communicate()
 
     def forks(self) -> list[int]:
         """The processes that are forks of this server now."""
@@ -55,18 +63,19 @@ class Server:
             return [int(number) for number in children.split()]
         return []
 
-    def training(self) -> tuple[subprocess.Popen[str], int]:
+    def training(self, variant: str = "capsnet-r1") -> tuple[subprocess.Popen[str], int]:
         """A job in the middle of a long training, and its fork."""
-        job = self.start("train", "long.yaml", "--task", "mnist", "--variant", "capsnet-r1", "--threads", "1")
-        checkpoints = self.place.root / "long-digits" / "runs" / "mnist" / "capsnet-r1" / "seed-0" / "checkpoint"
+        before = self.forks()
+        job = self.start("train", "long.yaml", "--task", "mnist", "--variant", variant, "--threads", "1")
+        checkpoints = self.place.root / "long-digits" / "runs" / "mnist" / variant / "seed-0" / "checkpoint"
         until(lambda: any(checkpoints.glob("*")), job)
-        (fork,) = self.forks()
+        (fork,) = set(self.forks()) - set(before)
         return job, fork
 
 
 def until(happens: Callable[[], object], job: subprocess.Popen[str] | None = None) -> None:
     """Wait for something; fails where it does not come, or the job ends before."""
-    end = time.monotonic() + SOON
+    end = time.monotonic() + 5 * SOON
     while not happens():
         assert time.monotonic() < end, "it did not happen"
         assert job is None or job.poll() is None, job.communicate()
@@ -94,27 +103,47 @@ def server(tmp_path_factory: pytest.TempPathFactory, clone: Path) -> Iterator[Se
     (place.folder / "long.yaml").write_text(long.replace("name: tiny", "name: long"))
     place.plan(variants="[cnn, capsnet-r1]")
     given = Server(place)
-    assert given.start("train", "tiny.yaml", "--threads", "1").wait(SOON * 5) == 0
+    code, seen = watched(given, "train", "tiny.yaml", "--threads", "1", "--evaluate")
+    assert (code, len(seen)) == (0, 1)
     yield given
-    given.process.kill()
-    given.process.wait()
+    given.end()
+
+
+@pytest.fixture
+def own(server: Server, tmp_path: Path) -> Iterator[Server]:
+    """One that a test may end; nothing is loaded yet."""
+    place = Place(tmp_path, server.place.clone, environment=server.place.environment)
+    shutil.copy(server.place.folder / "long.yaml", tmp_path)
+    given = Server(place)
+    yield given
+    given.end()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(server: Server) -> Iterator[None]:
     shutil.rmtree(server.place.root / "long-digits", ignore_errors=True)
     yield
+    while server.jobs:
+        (job := server.jobs.pop()).kill()
+        job.communicate()
     until(lambda: not server.forks())
     assert server.process.poll() is None
 
 
-def test_what_it_trains_has_the_bits_of_a_process_of_its_own(server: Server) -> None:
-    forked = {path: path.read_bytes() for path in server.place.root.rglob("weights.safetensors")}
-    assert len(forked) == 2
+def test_what_it_makes_has_the_bits_of_a_process_of_its_own(server: Server) -> None:
+    files = [path for name in ("*.safetensors", "*.npz", "metrics.json") for path in server.place.root.rglob(name)]
+    forked = {path: timeless(path) for path in files}
+    assert len([path for path in files if path.suffix == ".safetensors"]) == 2
+    assert len(files) >= 8
     shutil.rmtree(server.place.root / "tiny-digits")
-    alone = server.start("train", "tiny.yaml", "--threads", "1", CAPSBENCH_FORKS="nowhere")
-    assert alone.wait(SOON * 5) == 0
-    assert {path: path.read_bytes() for path in forked} == forked
+    words = ("train", "tiny.yaml", "--threads", "1", "--evaluate")
+    assert watched(server, *words, CAPSBENCH_FORKS="off") == (0, set())
+    assert {path: timeless(path) for path in forked} == forked
+
+
+def timeless(file: Path) -> bytes:
+    """What is in it, but for the seconds that it took."""
+    return re.sub(rb'"seconds": [\d.e-]+', b"", file.read_bytes())
 
 
 def test_it_says_and_returns_the_same(server: Server) -> None:
@@ -125,19 +154,23 @@ def test_it_says_and_returns_the_same(server: Server) -> None:
         ["report", "tiny.yaml"],
     ):
         said = []
-        for address in (str(server.address), "nowhere"):
-            job = server.start(*words, CAPSBENCH_FORKS=address)
-            said.append((*job.communicate(timeout=SOON), job.returncode))
+        for address in (str(server.address), "off"):
+            _, seen = watched(server, *words, CAPSBENCH_FORKS=address)
+            assert len(seen) == (address != "off"), words
+            job = server.jobs[-1]
+            said.append((*job.communicate(), job.returncode))
         assert said[0] == said[1]
 
 
-def test_it_is_where_it_was_asked_for_and_masks_files_as_there(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "here.yaml").write_text((server.place.folder / "tiny.yaml").read_text())
-    asks = f"cd {tmp_path}; umask 027; exec {sys.executable} -m capsbench --log job.log data here.yaml --done done.json"
-    said = {**os.environ, "PYTHONPATH": str(server.place.clone), "CAPSBENCH_FORKS": str(server.address)}
-    subprocess.run(["bash", "-c", asks], env=said | server.place.environment | {"CAPSBENCH_STAND_IN": "1"}, check=True)
-    assert stat.S_IMODE((tmp_path / "done.json").stat().st_mode) == 0o640
-    assert (tmp_path / "job.log").is_file()
+def test_it_masks_files_as_the_job_would_and_writes_its_log(server: Server) -> None:
+    before = os.umask(0o027)
+    try:
+        code, seen = watched(server, "data", "tiny.yaml", "--done", "done.json")
+    finally:
+        os.umask(before)
+    assert (code, len(seen)) == (0, 1)
+    assert stat.S_IMODE((server.place.folder / "done.json").stat().st_mode) == 0o640
+    assert "Nothing" not in (server.place.folder / "job-0.log").read_text()
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
@@ -148,14 +181,14 @@ def test_a_signal_to_the_job_saves_and_ends_both(server: Server, name: str) -> N
     _, err = job.communicate(timeout=SOON)
     assert job.returncode == 4
     assert re.fullmatch(rf"capsbench: .*: stopped by {name}, saved after step \d+ of 100000; the same .*\n", err)
-    until(lambda: state(fork) == "")
+    until(lambda: state(fork) in ("", "Z"))
 
 
 def test_a_job_that_is_killed_takes_its_fork_along(server: Server) -> None:
     job, fork = server.training()
     job.kill()
     assert job.wait(SOON) == -signal.SIGKILL
-    until(lambda: state(fork) == "")
+    until(lambda: state(fork) in ("", "Z"))
 
 
 def test_a_fork_that_is_killed_takes_its_job_along(server: Server) -> None:
@@ -174,14 +207,27 @@ def test_a_job_that_is_suspended_suspends_its_fork(server: Server) -> None:
     job.wait(SOON)
 
 
-def test_two_forks_share_nothing(server: Server) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_to_every_process_saves_too_and_the_server_stays(server: Server, name: str) -> None:
+    """As a cluster sends it at a time limit, or a machine that shuts down."""
     job, fork = server.training()
-    other = server.start("data", "tiny.yaml")
-    assert other.wait(SOON) == 0
-    assert server.forks() == [fork]
-    job.kill()  # of which the other's fork, begun later, held nothing open
-    until(lambda: state(fork) == "")
-    job.wait(SOON)
+    for process in (server.process.pid, fork, job.pid):
+        os.kill(process, signal.Signals[name])
+    _, err = job.communicate(timeout=SOON)
+    if name == "SIGTERM":
+        assert (job.returncode, "stopped by SIGTERM, saved after step" in err) == (4, True), err
+    else:
+        assert job.returncode == -signal.SIGHUP, err
+    assert server.process.poll() is None
+
+
+def test_ctrl_c_while_it_waits_for_its_fork_is_said(own: Server) -> None:
+    job = own.start("train", "long.yaml", "--task", "mnist", "--variant", "cnn", "--threads", "1")
+    until(lambda: "torch" in Path(f"/proc/{own.process.pid}/maps").read_text(), job)  # in the middle of loading
+    job.send_signal(signal.SIGINT)
+    assert job.communicate(timeout=SOON) == ("", "capsbench: stopped.\n")
+    assert job.returncode == 130
+    until(lambda: not own.forks())  # it finds nobody who waits
 
 
 def test_another_environment_gets_none(server: Server) -> None:
@@ -213,10 +259,7 @@ def test_what_measures_time_is_a_process_of_its_own(server: Server) -> None:
     assert watched(server, "cost", "tiny.yaml")[1] == set()
 
 
-def test_it_serves_until_nobody_can_ask_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
-    place = Place(tmp_path, server.place.clone, environment=server.place.environment)
-    shutil.copy(server.place.folder / "long.yaml", tmp_path)
-    own = Server(place)
+def test_it_serves_until_nobody_can_ask_and_leaves_nothing(own: Server) -> None:
     job, fork = own.training()
     assert own.process.stdin is not None
     own.process.stdin.close()
@@ -227,18 +270,18 @@ def test_it_serves_until_nobody_can_ask_and_leaves_nothing(server: Server, tmp_p
     assert own.process.wait(SOON) == 0
     assert not own.address.parent.exists()
     assert state(fork) == ""
+    own.process.stdin = None
 
 
-def test_a_server_that_is_killed_ends_its_jobs_with_a_sentence(server: Server, tmp_path: Path) -> None:
-    place = Place(tmp_path, server.place.clone, environment=server.place.environment)
-    shutil.copy(server.place.folder / "long.yaml", tmp_path)
-    own = Server(place)
-    job, fork = own.training()
+def test_a_server_that_is_killed_ends_all_its_jobs_with_a_sentence(own: Server) -> None:
+    work = [own.training("capsnet-r1"), own.training("cnn")]  # the second holds nothing of the first open
+    sentence = "capsbench: the process that this job is a fork of was ended; the same command goes on.\n"
     own.process.kill()
-    _, err = job.communicate(timeout=SOON)
-    assert job.returncode == 1
-    assert err.endswith("capsbench: the process that this job is a fork of was ended; the same command goes on.\n")
-    until(lambda: state(fork) == "")
+    for number, (job, fork) in enumerate(work):
+        _, err = job.communicate(timeout=SOON)
+        assert job.returncode == 1
+        assert err.endswith(sentence)
+        assert (own.place.folder / f"job-{number}.log").read_text().endswith(sentence)
+        until(lambda fork=fork: state(fork) in ("", "Z"))
     own.process.wait()
-    job = own.start("data", "long.yaml")  # the socket is still there, and nobody answers
-    assert job.wait(SOON) == 0
+    assert own.start("data", "long.yaml").wait(SOON) == 0  # the socket is still there, and nobody answers
