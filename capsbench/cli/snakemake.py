@@ -153,7 +153,7 @@ def _try_outside(house: House, data: str) -> None:
     )
 
 
-def _run(said: list[str], environment: dict[str, str]) -> int:
+def _run(said: list[str], environment: dict[str, str] | None = None) -> int:
     """Run Snakemake to its end. A signal does not make it an orphan: it stops its jobs, which save, and then ends.
 
     Snakemake itself would wait for its jobs to end, hours later perhaps.

@@ -220,11 +220,22 @@ def test_a_signal_to_every_process_ends_the_job_and_not_the_server(server: Serve
     assert server.process.poll() is None
 
 
-def test_a_terminal_that_hangs_up_ends_the_job_and_its_fork(server: Server) -> None:
-    job, fork = server.training()
-    job.send_signal(signal.SIGHUP)
-    assert job.wait(SOON) == -signal.SIGHUP
-    until(lambda: state(fork) in ("", "Z"))
+@pytest.mark.parametrize("ignored", [False, True])  # as under nohup
+def test_a_terminal_that_hangs_up_ends_both_unless_that_is_ignored(server: Server, ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        job, fork = server.training()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    for process in (job.pid, fork) if ignored else (job.pid,):
+        os.kill(process, signal.SIGHUP)
+    if ignored:
+        time.sleep(1)
+        assert job.poll() is None
+        assert state(fork) in ("R", "S")
+    else:
+        assert job.wait(SOON) == -signal.SIGHUP
+        until(lambda: state(fork) in ("", "Z"))
 
 
 def test_ctrl_c_while_it_waits_for_its_fork_is_said(own: Server) -> None:

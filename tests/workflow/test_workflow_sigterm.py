@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from snakemake.scheduling.job_scheduler import JobScheduler
@@ -44,10 +45,10 @@ def test_a_signal_while_a_failed_job_is_dealt_with_waits_for_nobody() -> None:
 def test_a_signal_that_comes_before_snakemake_is_there_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     start = subprocess.Popen
 
-    def late(said: list[str]) -> subprocess.Popen[bytes]:
+    def late(said: list[str], **named: Any) -> subprocess.Popen[bytes]:
         os.kill(os.getpid(), signal.SIGINT)  # a terminal's, which Snakemake gets by itself
         os.kill(os.getpid(), signal.SIGTERM)
-        return start(said)
+        return start(said, **named)
 
     monkeypatch.setattr(subprocess, "Popen", late)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
