@@ -1,5 +1,5 @@
 # make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used if there is one)
-# make test      the tests, 9 to 17 minutes on 2 CPU cores
+# make test      the tests, 9 to 18 minutes on 2 CPU cores
 # make paper     the paper's plan: a GPU, or patience
 .PHONY: quick smoke paper test test-slow lint lock clean
 
