@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,16 @@ SOON = 120  # seconds
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    for name in ("work", "temporary"):
-        (tmp_path / name).mkdir()
-    given = Place(tmp_path / "work", copy_source(tmp_path / "clone"), {"TMPDIR": str(tmp_path / "temporary")})
+def temporary() -> Iterator[Path]:
+    """Where `capsbench run` puts its socket; pytest's own folders are too long for the path of one."""
+    with tempfile.TemporaryDirectory(prefix="forks-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def place(tmp_path: Path, temporary: Path) -> Place:
+    (tmp_path / "work").mkdir()
+    given = Place(tmp_path / "work", copy_source(tmp_path / "clone"), {"TMPDIR": str(temporary)})
     given.plan(variants="[capsnet-r1]")
     return given
 
@@ -66,13 +74,13 @@ def watched(process: subprocess.Popen[str]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_jobs_are_forks_and_nothing_of_that_is_left(place: Place, tmp_path: Path) -> None:
+def test_jobs_are_forks_and_nothing_of_that_is_left(place: Place, temporary: Path) -> None:
     run = place.start("-m", "capsbench", "run", "tiny.yaml")
     seen = watched(run)
     assert run.returncode == 0, run.communicate()
     assert seen >= {"server", "capsbench train", "capsbench repor"}
     assert "capsbench data" not in seen  # it came before the first that trains
-    assert not list((tmp_path / "temporary").glob("capsbench-*"))
+    assert not list(temporary.glob("capsbench-*"))
 
 
 @pytest.mark.slow
@@ -95,7 +103,7 @@ def test_another_word_is_a_sentence_before_anything_runs(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_leaves_the_server_to_its_jobs_and_no_longer(place: Place, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_leaves_the_server_to_its_jobs_and_no_longer(place: Place, temporary: Path) -> None:
     run = place.start("-m", "capsbench", "run", "tiny.yaml")
     end = time.monotonic() + SOON
     while not ((server := server_of(run.pid)) and "capsbench train" in forks_of(server)):
@@ -107,7 +115,7 @@ def test_a_run_that_is_killed_leaves_the_server_to_its_jobs_and_no_longer(place:
     while SERVER in said(server) or not done.is_file():  # Snakemake goes on, as it does without forks
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert not list((tmp_path / "temporary").glob("capsbench-*"))
+    assert not list(temporary.glob("capsbench-*"))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
