@@ -32,6 +32,7 @@ from typing import Any
 from capsbench.cli.options import refuse_folder
 from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
+from capsbench.forks import FORKED
 from capsbench.provenance import git_state, machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -39,7 +40,6 @@ APART = 0.2  # seconds between two looks
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB = re.compile(r"-m\0capsbench\0--log\0[^\0]*/logs/(\w+)")
 SERVER = "-m\0capsbench.fork_server\0"
-FORKED = ("train", "tune", "evaluate", "report", "data")  # as a fork is named, of which the kernel keeps 15 letters
 
 
 def main() -> int:
@@ -139,7 +139,8 @@ def _kind(name: str, said: str, parent: int, of_session: int, session: int) -> s
         return "loading"
     if _parent(parent) != session:
         return None
-    return next((kind for kind in FORKED if name == f"capsbench {kind}"[:15]), "loading")  # until it has its name
+    # a fork is named for its job, of which the kernel keeps 15 letters; until then it is as the server
+    return next((kind for kind in FORKED if name == f"capsbench {kind}"[:15]), "loading")
 
 
 def _parent(process: int) -> int:

@@ -6,6 +6,8 @@ import difflib
 import sys
 from collections.abc import Iterable
 
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+
 
 def printable(text: str) -> str:
     """`text` in one line, with escapes instead of what a terminal would obey rather than show."""

@@ -28,8 +28,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from capsbench.errors import ResourceError
-from capsbench.forks import PASSED_ON, STOPPED, receive, send, what_is_asked
+from capsbench.errors import STOPPED, ResourceError
+from capsbench.forks import PASSED_ON, receive, send, what_is_asked
 
 PACKAGE = Path(__file__).resolve().parent
 LIBRARIES = Path(sysconfig.get_path("purelib"))
@@ -116,8 +116,14 @@ class Server:
                     self._load()
                     self._fork(job, asked, files)
                     stack.pop_all()  # it is told how its fork ends
-            except Exception:  # whatever it is: jobs at work go on, and this one meets it again by itself, and says it
+            except (OSError, EOFError):  # it is gone, or there is no room for a fork
                 pass
+            except Exception as error:  # whatever it is, jobs that are at work go on
+                said = str(error) if isinstance(error, ResourceError) else repr(error)
+                print(
+                    f"capsbench: a job loads its libraries itself, since there is no fork for it: {said}",
+                    file=sys.stderr,
+                )
             finally:
                 for file in files:
                     os.close(file)

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from capsbench.errors import STOPPED
+
 ADDRESS = "CAPSBENCH_FORKS"  # names the server's socket, in a folder that is its user's alone
-STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 PATIENCE = 120  # seconds that a job waits for a server that is busy loading, before it loads its own libraries
 FORKED = {"data", "tune", "train", "evaluate", "report"}  # not what measures time
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -31,7 +31,7 @@ MAY_IMPORT["locks"] = {"errors", "locks"}
 # never torch: below
 MAY_IMPORT["pipeline"] = {"errors", "files", "provenance", "plan", "data", "evaluation", "locks", "pipeline"}
 MAY_IMPORT["signals"] = {"signals"}
-MAY_IMPORT["forks"] = {"forks"}  # of every job the first that is imported
+MAY_IMPORT["forks"] = {"errors", "forks"}  # of every job the first that is imported
 MAY_IMPORT["fork_server"] = {"errors", "forks", "fork_server"}  # and cli, by name, once it is asked
 MAY_IMPORT["bench"] = {*ORDER, "bench"}
 MAY_IMPORT["cli"] = {*ORDER, "forks", "locks", "pipeline", "report", "bench", "cli"}

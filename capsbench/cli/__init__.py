@@ -10,13 +10,11 @@ import os
 import signal
 import sys
 
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import STOPPED, CapsbenchError, ResourceError
 
 # What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake, with its traceback.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
 DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
-
-STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 
 # Objects that come before Python looks for garbage. Its default, 700, costs a tenth of a start with torch for nothing:
 # importing makes many objects and hardly any garbage.

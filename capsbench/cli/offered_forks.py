@@ -49,15 +49,11 @@ def forks_offered(wanted: bool) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _server(address: str) -> Iterator[None]:
     """Within: a server at this address, in a session of its own, which a terminal's signals do not reach."""
-    path = os.environ.get("PYTHONPATH")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{PACKAGE.parent}:{path}" if path else str(PACKAGE.parent),
-    }  # as a job's
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))  # as a job's
     server = subprocess.Popen(
         [sys.executable, "-m", "capsbench.fork_server", address],
         stdin=subprocess.PIPE,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )
     try:

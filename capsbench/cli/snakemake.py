@@ -19,13 +19,12 @@ from types import FrameType
 
 from rich.console import Console
 
-from capsbench.cli import STOPPED
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
 from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.errors import STOPPED, CapsbenchError, ResourceError
 from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom

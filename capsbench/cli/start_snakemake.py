@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from capsbench.cli import STOPPED
+from capsbench.errors import STOPPED
 
 
 def start() -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from places import Place, copy_source
+from tools import unavailable
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are offered on Linux alone")
+from capsbench.cli.offered_forks import forks_offered
+
 SERVER = "-m\0capsbench.fork_server\0"
 SOON = 120  # seconds
 
@@ -29,6 +31,8 @@ def temporary() -> Iterator[Path]:
 
 @pytest.fixture
 def place(tmp_path: Path, temporary: Path) -> Place:
+    if sys.platform != "linux":
+        unavailable("forks are offered on Linux alone")
     (tmp_path / "work").mkdir()
     given = Place(tmp_path / "work", copy_source(tmp_path / "clone"), {"TMPDIR": str(temporary)})
     given.plan(variants="[capsnet-r1]")
@@ -92,6 +96,14 @@ def test_without_them_every_job_begins_by_itself(place: Place, tmp_path: Path, w
     assert watched(run) == set()
     assert run.returncode == 0, run.communicate()
     assert (place.results / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("system", "wanted"), [("darwin", True), ("linux", False)])
+def test_other_systems_and_gpus_have_none(monkeypatch: pytest.MonkeyPatch, system: str, wanted: bool) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(subprocess, "Popen", pytest.fail)
+    with forks_offered(wanted) as environment:
+        assert environment == dict(os.environ)
 
 
 def test_another_word_is_a_sentence_before_anything_runs(place: Place) -> None:
