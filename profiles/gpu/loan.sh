@@ -20,7 +20,8 @@ begin)
   [ -d "$folder/capsbench-pack" ] || tar xf .gpu/capsbench-pack.tar.gz -C "$folder"
   [ -d /tmp/triton ] || [ ! -f .gpu/triton.tar.gz ] || tar xf .gpu/triton.tar.gz -C /tmp
   rm -f "$folder/done"
-  cp "$0" "$folder/loan.sh" # bash reads as it goes, and the next command may write over this file
+  # bash reads as it goes, and the next command may write over this file
+  [ "$0" -ef "$folder/loan.sh" ] || cp "$0" "$folder/loan.sh"
   setsid nohup bash "$folder/loan.sh" rows "$@" >> "$folder/log" 2>&1 < /dev/null &
   ;;
 rows)

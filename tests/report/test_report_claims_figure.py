@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 import toy
 from judging import answer, claim, errors, judged, measure, results_of
+from matplotlib.text import Text
 from tools import tool
 
+from capsbench.plan.claims import load_claims
 from capsbench.report.best import certainly_best
 from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
@@ -42,6 +44,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     results.judged = found
     assert [j.verdict for j in found.judgements] == ["reproduced", "reproduced", "undecided", "not run"]
     return results
+
+
+def test_a_family_s_long_name_is_not_cut_at_the_edge(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = " ".join(load_claims().families[name] for name in ("two-digit-again", "two-digit-models"))
+    assert results.judged is not None
+    monkeypatch.setitem(results.judged.claims.families, "two", long)
+    with house_style():
+        drawn = figure.draw(results).figure
+        drawn.draw_without_rendering()
+        (title,) = (words for words in drawn.findobj(Text) if words.get_text().split() == long.split())
+        assert title.get_window_extent().x1 <= drawn.bbox.x1
 
 
 def test_the_figure_has_a_panel_a_family_and_a_line_a_judged_claim(results: Results) -> None:

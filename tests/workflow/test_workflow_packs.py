@@ -100,9 +100,9 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
     places = {"LOAN": str(tmp_path / "loan"), "OUT": str(out), "CAPSBENCH_RESULTS": "scratch"}
     loan = ["bash", str(place.clone / "profiles" / "gpu" / "loan.sh")]
 
-    def told(*words: str) -> str:
+    def told(*words: str, script: list[str] = loan) -> str:
         said = subprocess.run(
-            [*loan, *words], env={**os.environ, "PYTHON": sys.executable, **places}, capture_output=True, text=True,
+            [*script, *words], env={**os.environ, "PYTHON": sys.executable, **places}, capture_output=True, text=True,
             check=True, cwd=tmp_path, timeout=300,
         )  # fmt: skip
         return said.stdout
@@ -123,3 +123,6 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
         for seed in (0, 1):
             assert f"tiny/runs/mnist/cnn/seed-{seed}/manifest.json" in stored.getnames()
     assert "did you mean 'mnist/cnn'?" in (out / "log").read_text()
+    copied = ["bash", str(tmp_path / "loan" / "loan.sh")]  # a later command that carries nothing has only this
+    assert told("begin", "tiny.yaml:mnist:nothing", script=copied) == ""
+    assert "all rows are done" in told("wait", "60", script=copied)

@@ -43,7 +43,7 @@ def draw(results: Results) -> Drawing:
     for axes, ((family, words), found) in zip(panels, families.items(), strict=True):
         _panel(axes, found, words)
         if family != above:
-            axes.set_title(judged.claims.families[family], fontsize=9)
+            axes.set_title(textwrap.fill(judged.claims.families[family], 72), fontsize=9)
         above = family
     used = [verdict for verdict in LOOKS if any(j.verdict == verdict for found in families.values() for j in found)]
     handles = [Line2D([], [], color=LOOKS[v][1], marker=LOOKS[v][0], ms=6, lw=2, label=v) for v in used]
