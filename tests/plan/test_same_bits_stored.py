@@ -17,7 +17,7 @@ from capsbench.plan import same_bits as shown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # in results/, with plans in config/
-PUBLISHED = ("ablation", "ladder", "lengths", "paper", "precision", "two-digit-squeezed")
+PUBLISHED = ("ablation", "ladder", "lengths", "paper", "precision", "two-digit-again", "two-digit-squeezed")
 
 
 def test_the_stored_file_says_where_each_equality_was_shown() -> None:

@@ -31,22 +31,29 @@ def numbers(cell: str) -> list[float]:
     return [float(word) for word in re.findall(r"-?\d+\.\d+", cell)]
 
 
-def rows_of(name: str, firsts: Iterable[str], columns: int) -> dict[str, list[str]]:
-    """The one table of a page with so many columns whose rows begin with `firsts`, in that order: their other cells."""
-    lines = (line for line in (REPOSITORY / name).read_text().splitlines() if line.startswith("| "))
+def rows_of(name: str, firsts: Iterable[str], columns: int, section: str = "") -> dict[str, list[str]]:
+    """The one table of a page, or of what is below one of its headings, with so many columns whose rows begin with
+    `firsts`, in that order: their other cells."""
+    text = (REPOSITORY / name).read_text()
+    if section:
+        (_, below) = text.split(f"\n## {section}\n")
+        text = below.partition("\n## ")[0]
+    lines = (line for line in text.splitlines() if line.startswith("| "))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     found = {first: cells for first, *cells in rows if first in firsts and len(cells) == columns - 1}
     assert list(found) == list(firsts)
     return found
 
 
-def has_its_seeds(name: str, rows: dict[str, str], runs: Path, columns: Iterable[tuple[str, str]]) -> None:
+def has_its_seeds(
+    name: str, rows: dict[str, str], runs: Path, columns: Iterable[tuple[str, str]], section: str = ""
+) -> None:
     """Fail unless a page's table has, of each row (its first cell, its variant), every seed in brackets and their mean.
 
     columns: condition and metric of each further cell, in the order of the table.
     """
     columns = list(columns)
-    for first, cells in rows_of(name, rows, columns=1 + len(columns)).items():
+    for first, cells in rows_of(name, rows, 1 + len(columns), section).items():
         for cell, (condition, metric) in zip(cells, columns, strict=True):
             seeds = of_seeds(runs / rows[first], condition, metric)
             expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]

@@ -1,0 +1,62 @@
+"""What README and docs/mnist.md say of Table 1's CNN follows from its runs of results/paper."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from mnist_page import LINES, PAPER, PUBLISHED, README, ROWS, RUNS, TO, of_every_seed, said
+
+from capsbench.report.collect import collect
+from capsbench.report.tables import long_table
+
+
+def test_what_is_said_of_the_cnn_s_two_runs() -> None:
+    results = collect(PAPER)
+    claims = {claim["id"]: claim for claim in json.loads((PAPER / "claims.json").read_text())["claims"]}
+    assert len(list(RUNS.glob("cnn/seed-*"))) == 2
+    cnn, attacked = (of_every_seed(condition, "cnn", seeds=2) for condition in ("test", "attacked"))
+    told = re.findall(r"^\| CNN \| \| (\d) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", LINES, re.MULTILINE)
+    assert [int(seed) for seed, *_ in told] == [0, 1]
+    mistakes = [10_000 - count for count in cnn["correct"]]
+    assert [int(count) for _, count, *_ in told] == mistakes
+    for metric, words in zip(("error", "train_error", "ece"), list(zip(*told, strict=True))[2:], strict=True):
+        assert [float(word) for word in words] == pytest.approx(cnn[metric].tolist(), abs=0.00501)
+    (row,) = (
+        row.summary
+        for row in long_table(results, "mnist")
+        if (row.cell.variant, row.cell.condition, row.cell.metric) == ("cnn", "test", "error")
+    )
+    words = said(r"\| CNN, two seeds \| ([\d.]+) \| 0\.39 \| ([\d.]+) to ([\d.]+) \|", README)
+    assert words == pytest.approx([row.mean, row.low, row.high], abs=0.00501)
+    wrong = [10_000 - count for name in ROWS for count in of_every_seed("test", name)["correct"]]
+    told = said(
+        r"have (\d+) and (\d+) digits wrong, each more than any of CapsNet's twenty, which have (\d+) to (\d+)\."
+    )
+    assert told == [*mistakes, min(wrong), max(wrong)]
+    assert min(mistakes) > max(wrong)
+    assert said(r"20 runs have (\d+) to (\d+) of 10,000 digits wrong, the CNN's two runs (\d+) and (\d+)", README) == [
+        min(wrong), max(wrong), *mistakes,
+    ]  # fmt: skip
+    above = said(r"0\.39 % too, by ([\d.]+) points, as CapsNet lies ([\d.]+) to ([\d.]+) above")
+    means = [of_every_seed("test", name)["error"].mean() for name in ROWS]
+    gaps = [mean - paper for mean, paper in zip(means, PUBLISHED.values(), strict=True)]
+    assert above == pytest.approx([row.mean - 0.39, min(gaps), max(gaps)], abs=0.00501)
+    each = said(r"its own figure too, by ([\d.]+) and ([\d.]+) points")
+    assert each == pytest.approx((cnn["error"] - 0.39).tolist(), abs=0.00501)
+    three = of_every_seed("attacked")["fgsm_error_e10"].mean()
+    values = [*(attacked[name].mean() for name in ("pgd_error_e10", "fgsm_error_e10")), three]
+    assert said(
+        r"of the CNN's two runs ([\d.]+), which by FGSM of 0\.1 lose ([\d.]+) % where three passes .*? lose ([\d.]+)\."
+    ) == pytest.approx(values, abs=0.0501)
+    (over,) = said(r"the CNN's highest score ([\d.]+) above in both runs")
+    assert cnn["overconfidence"].tolist() == pytest.approx([over, over], abs=0.0501)
+    beats = claims["mnist-capsnet-beats-cnn"]
+    apart = said(rf"CapsNet's error is ([\d.]+) points lower, .*? \({TO} points, Holm-adjusted {TO}\)")
+    ends = [beats[end] for end in ("ci_low", "ci_high", "adjusted_low", "adjusted_high")]
+    assert apart == pytest.approx([-beats["effect"], *ends], abs=0.00501)
+    of_it = [
+        claims[f"mnist-{name}"]["verdict"] for name in ("cnn-value", "capsnet-beats-cnn", "plain-capsnet-beats-cnn")
+    ]
+    assert of_it == ["undecided"] * 3
