@@ -1,7 +1,7 @@
 # make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used if there is one)
 # make test      the tests, 9 to 18 minutes on 2 CPU cores
 # make paper     the paper's plan: a GPU, or patience
-.PHONY: quick smoke paper test test-slow lint lock clean
+.PHONY: quick smoke paper test test-slow lint lint-style lint-types lint-workflow lock clean
 
 VENV := .venv
 PYTHON3 ?= python3
@@ -11,10 +11,18 @@ ifneq ($(shell command -v uv 2>/dev/null),)
   IS_MADE = [ -x $(PYTHON) ]
   CREATE = uv venv --quiet --allow-existing --python $(PYTHON3) $(VENV)
   INSTALL = VIRTUAL_ENV=$(VENV) uv pip install --quiet --compile-bytecode  # as pip does: torch takes 4 s to read, 2 s compiled
+  INSTALL_LOCK = $(INSTALL) --require-hashes -r requirements.lock
 else
   IS_MADE = $(PYTHON) -m pip --version >/dev/null 2>&1
   CREATE = $(PYTHON3) -m venv $(VENV)
   INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
+  # pip works on one core: one for a GPU's libraries, which are most of the bytes, beside one for all else, most of the files.
+  FOR_GPU = /^[a-z]/ { of_gpu = /^(nvidia-|triton)/ }
+  INSTALL_LOCK = awk '$(FOR_GPU) of_gpu' requirements.lock > $(VENV)/gpu.txt; \
+    awk '$(FOR_GPU) !of_gpu' requirements.lock > $(VENV)/rest.txt; \
+    $(INSTALL) --no-deps --require-hashes -r $(VENV)/gpu.txt & gpu=$$!; \
+    $(INSTALL) --no-deps --require-hashes -r $(VENV)/rest.txt; rest=$$?; \
+    wait $$gpu && [ $$rest = 0 ] && $(PYTHON) -m pip check
 endif
 
 # PYTHON3=... chooses the Python that makes .venv; an existing .venv keeps its own.
@@ -38,10 +46,16 @@ test: $(READY)
 test-slow: $(READY)
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow" --durations 25
 
-lint: $(READY)
+lint: lint-style lint-types lint-workflow
+
+lint-style: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+lint-types: $(READY)
 	$(VENV)/bin/mypy
+
+lint-workflow: $(READY)
 	$(VENV)/bin/snakefmt --check Snakefile workflow
 	$(VENV)/bin/snakemake --lint
 
@@ -49,7 +63,7 @@ $(READY): pyproject.toml requirements.lock
 	@$(IS_MADE) || $(PYTHON3) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' || \
 	  { echo "capsbench needs Python 3.11, 3.12 or 3.13; name one: make PYTHON3=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@$(IS_MADE) || { echo '$(CREATE)'; $(CREATE); }
-	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL_LOCK)
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
 

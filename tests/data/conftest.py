@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import tools
-import torchvision
 from mirror import Mirror
 from small_data import resources_of, small_set
 
@@ -44,7 +43,7 @@ def small_files() -> dict[str, bytes]:
 @pytest.fixture
 def small_fashion(nothing_named, tmp_path, monkeypatch, small_files) -> Path:
     """A folder with the small files in Fashion-MNIST's layout. The stand-in: torchvision's checksums are theirs."""
-    monkeypatch.setattr(torchvision.datasets.FashionMNIST, "resources", resources_of(small_files))
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST.resources", resources_of(small_files))
     raw = tmp_path / "data" / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     for name, content in small_files.items():
@@ -73,6 +72,6 @@ def serve(_no_proxy) -> Iterator[Callable[[dict[str, bytes]], Mirror]]:
 def fashion(serve, small_files, nothing_named, monkeypatch) -> Mirror:
     """A mirror of small files that torchvision takes for Fashion-MNIST's."""
     mirror = serve(small_files)
-    monkeypatch.setattr(torchvision.datasets.FashionMNIST, "mirrors", [mirror.address])
-    monkeypatch.setattr(torchvision.datasets.FashionMNIST, "resources", resources_of(small_files))
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST.mirrors", [mirror.address])
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST.resources", resources_of(small_files))
     return mirror
