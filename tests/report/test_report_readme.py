@@ -185,7 +185,7 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
 def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
     frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
     beside = frame.groupby("variant").value.mean()[["two-digit-kmeans", "two-digit-uniform-half"]]
-    told = said(r"side by side k-means does\*\* \(([\d.]+) against ([\d.]+) %\)")
+    told = said(r"side by side k-means does\*\* \(([\d.]+) against ([\d.]+) %, and")
     assert [float(word) for word in told] == pytest.approx(beside.tolist(), abs=0.0501)
     (claim,) = (claim for claim in stored["claims"] if claim["id"] == "two-digit-routing-helps")
     told = said(
