@@ -16,13 +16,13 @@ else
   IS_MADE = $(PYTHON) -m pip --version >/dev/null 2>&1
   CREATE = $(PYTHON3) -m venv $(VENV)
   INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check
-  # pip works on one core: one for a GPU's libraries, which are most of the bytes, beside one for all else, most of the files.
-  FOR_GPU = /^[a-z]/ { of_gpu = /^(nvidia-|triton)/ }
-  INSTALL_LOCK = awk '$(FOR_GPU) of_gpu' requirements.lock > $(VENV)/gpu.txt; \
-    awk '$(FOR_GPU) !of_gpu' requirements.lock > $(VENV)/rest.txt; \
-    $(INSTALL) --no-deps --require-hashes -r $(VENV)/gpu.txt & gpu=$$!; \
-    $(INSTALL) --no-deps --require-hashes -r $(VENV)/rest.txt; rest=$$?; \
-    wait $$gpu && [ $$rest = 0 ] && $(PYTHON) -m pip check
+  # pip works on one core: so two at once, one for the largest files (torch and a GPU's libraries), one for the most files.
+  LARGE = /^[a-z]/ { large = /^(nvidia-|triton|torch)/ }
+  INSTALL_LOCK = awk '$(LARGE) large' requirements.lock > $(VENV)/large.txt; \
+    awk '$(LARGE) !large' requirements.lock > $(VENV)/small.txt; \
+    $(INSTALL) --no-deps --require-hashes -r $(VENV)/large.txt & large=$$!; \
+    $(INSTALL) --no-deps --require-hashes -r $(VENV)/small.txt; small=$$?; \
+    wait $$large && [ $$small = 0 ] && $(PYTHON) -m pip check
 endif
 
 # PYTHON3=... chooses the Python that makes .venv; an existing .venv keeps its own.
