@@ -21,8 +21,9 @@ else
   INSTALL_LOCK = awk '$(LARGE) large' requirements.lock > $(VENV)/large.txt; \
     awk '$(LARGE) !large' requirements.lock > $(VENV)/small.txt; \
     $(INSTALL) --no-deps --require-hashes -r $(VENV)/large.txt & large=$$!; \
-    $(INSTALL) --no-deps --require-hashes -r $(VENV)/small.txt; small=$$?; \
-    wait $$large && [ $$small = 0 ] && $(PYTHON) -m pip check
+    $(INSTALL) --no-deps --require-hashes -r $(VENV)/small.txt & small=$$!; \
+    trap "kill $$large $$small" INT TERM HUP; wait $$large; code=$$?; \
+    wait $$small && [ $$code = 0 ] && $(PYTHON) -m pip check
 endif
 
 # PYTHON3=... chooses the Python that makes .venv; an existing .venv keeps its own.
