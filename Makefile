@@ -1,7 +1,7 @@
 # make quick     the whole suite at a size for two CPU cores (a CUDA GPU is used if there is one)
 # make test      the tests, 9 to 18 minutes on 2 CPU cores
 # make paper     the paper's plan: a GPU, or patience
-.PHONY: quick smoke paper test test-slow lint lint-style lint-types lint-workflow lock clean
+.PHONY: quick smoke paper test test-slow lint lock clean
 
 VENV := .venv
 PYTHON3 ?= python3
@@ -47,16 +47,10 @@ test: $(READY)
 test-slow: $(READY)
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow" --durations 25
 
-lint: lint-style lint-types lint-workflow
-
-lint-style: $(READY)
+lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-
-lint-types: $(READY)
 	$(VENV)/bin/mypy
-
-lint-workflow: $(READY)
 	$(VENV)/bin/snakefmt --check Snakefile workflow
 	$(VENV)/bin/snakemake --lint
 

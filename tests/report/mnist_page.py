@@ -18,7 +18,6 @@ PUBLISHED = {
     "r=3": 0.35,
     "r=1": 0.34,
 }  # Table 1, in the order of ROWS
-TO = r"(-?[\d.]+) to (-?[\d.]+)"
 LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
 PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
 

@@ -12,6 +12,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
+NUMBER, TO = r"(-?[\d.]+)", r"(-?[\d.]+) to (-?[\d.]+)"
+TWO_DIGITS = "docs/two-digits.md"
+STACKED, BESIDE, SINGLE = ("56x28", "top2_accuracy"), ("28x56", "top2_accuracy"), ("56x28", "single_error")
 
 
 def words_of(name: str) -> str:
@@ -45,15 +48,12 @@ def rows_of(name: str, firsts: Iterable[str], columns: int, section: str = "") -
     return found
 
 
-def has_its_seeds(
-    name: str, rows: dict[str, str], runs: Path, columns: Iterable[tuple[str, str]], section: str = ""
-) -> None:
-    """Fail unless a page's table has, of each row (its first cell, its variant), every seed in brackets and their mean.
-
-    columns: condition and metric of each further cell, in the order of the table.
+def has_its_seeds(rows: dict[str, str], runs: Path, section: str = "") -> None:
+    """Fail unless a table of the page on two digits has of each row (first cell, variant) all seeds, in brackets,
+    and their mean: of pairs one above the other and side by side, and of single digits.
     """
-    columns = list(columns)
-    for first, cells in rows_of(name, rows, 1 + len(columns), section).items():
+    columns = (STACKED, BESIDE, SINGLE)
+    for first, cells in rows_of(TWO_DIGITS, rows, 1 + len(columns), section).items():
         for cell, (condition, metric) in zip(cells, columns, strict=True):
             seeds = of_seeds(runs / rows[first], condition, metric)
             expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]

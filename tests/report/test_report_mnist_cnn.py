@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from mnist_page import LINES, PAPER, PUBLISHED, README, ROWS, RUNS, TO, of_every_seed, said
+from mnist_page import LINES, PAPER, PUBLISHED, README, ROWS, RUNS, of_every_seed, said
+from pages import TO
 
 from capsbench.report.collect import collect
 from capsbench.report.tables import long_table

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from mnist_page import LINES, PAGE, PAPER, PUBLISHED, README, ROWS, RUNS, TO, of_every_seed, said
+from mnist_page import LINES, PAGE, PAPER, PUBLISHED, README, ROWS, RUNS, of_every_seed, said
+from pages import TO
 from tools import unavailable
 
 from capsbench.data.digits import load_digits
