@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-import torchvision
 from mirror import FIRST, Handler, everything, whole
 from tools import unavailable
 
@@ -32,7 +31,7 @@ def real_files(mnist_folder) -> dict[str, bytes]:
 
 def test_the_real_mnist_is_downloaded_once_and_then_cached(real_files, serve, nothing_named, monkeypatch):
     mirror = serve(real_files)
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.address])
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [mirror.address])
     source = find_source("mnist")
     assert (source.origin, source.folder) == ("download", nothing_named / "MNIST" / "raw")
     assert everything(nothing_named) == whole("MNIST")
@@ -82,14 +81,14 @@ def test_a_bad_mirror_is_left_for_the_next_and_not_asked_again(fashion, serve, s
         monkeypatch.setattr(download, "STALL_SECONDS", STALL)
     bad = serve(small_files)
     bad.special = dict.fromkeys(small_files, fault)
-    monkeypatch.setattr(torchvision.datasets.FashionMNIST, "mirrors", [bad.address, fashion.address])
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST.mirrors", [bad.address, fashion.address])
     assert len(verify(find_source("fashion-mnist"))) == 4
     assert set(bad.asked) == {FIRST}
 
 
 def test_altered_mnist_from_a_mirror_is_refused_by_its_content(serve, small_files, nothing_named, monkeypatch):
     mirror = serve(small_files)
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.address])
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [mirror.address])
     with pytest.raises(DataError, match=f"{FIRST} is truncated: 31,376 bytes of 47,040,016"):
         find_source("mnist")
     assert everything(nothing_named) == []
@@ -98,7 +97,7 @@ def test_altered_mnist_from_a_mirror_is_refused_by_its_content(serve, small_file
 def test_without_mnist_the_plan_may_go_on_with_digits_that_say_so(serve, small_files, nothing_named, monkeypatch):
     mirror = serve(small_files)
     mirror.special = {FIRST: Handler.send_404}
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.address, "http://127.0.0.1:1/"])
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [mirror.address, "http://127.0.0.1:1/"])
     source = find_source("mnist", fallback=True)
     assert (source.dataset, source.badge, source.folder) == ("uci-digits", "UCI digits, not MNIST", None)
     for reason in ("HTTP Error 404: Not Found", "Connection refused", "no number that follows is an MNIST number."):
@@ -117,7 +116,7 @@ def test_a_name_look_up_that_hangs_is_given_up(nothing_named, monkeypatch):
     import socket
 
     monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
-    monkeypatch.setattr(torchvision.datasets.KMNIST, "mirrors", ["http://mirror.invalid/", "http://other.invalid/"])
+    monkeypatch.setattr("torchvision.datasets.KMNIST.mirrors", ["http://mirror.invalid/", "http://other.invalid/"])
     end = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(120))  # a resolver that is cut off
     start = time.monotonic()
