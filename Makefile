@@ -22,11 +22,12 @@ else
   # uv takes less than half of pip's time, and pip can bring it. But uv reads no settings of pip's: where these name an
   # index, and where uv fails, pip does all. uv links into .venv what it unpacks beside it, so its cache takes no room.
   CACHE := $(VENV)/uv-cache
-  INSTALL_LOCK = if ! $(PYTHON) -m pip config list | grep -q '\.index-url=' && \
+  INSTALL_LOCK = if ! $(PYTHON) -m pip config list | grep '\.index-url=' >/dev/null && \
     awk '/^[a-z]/ { here = /^uv==/ } here' requirements.lock > $(VENV)/uv.txt && \
     $(INSTALL) --require-hashes -r $(VENV)/uv.txt && \
     VIRTUAL_ENV=$(VENV) $(UV) --cache-dir $(CACHE) pip install --quiet $(COMPILED) --require-hashes -r requirements.lock; \
-    then rm -rf $(CACHE); else rm -rf $(CACHE); $(INSTALL) --require-hashes -r requirements.lock; fi
+    then rm -rf $(CACHE); else rm -rf $(CACHE); echo "pip installs it, without uv; this takes some minutes"; \
+    $(INSTALL) --require-hashes -r requirements.lock; fi
 endif
 
 # PYTHON3=... chooses the Python that makes .venv; an existing .venv keeps its own.
