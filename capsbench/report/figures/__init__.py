@@ -147,13 +147,13 @@ def _write(drawing: Drawing, name: str, folder: Path) -> DrawnFigure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+    from capsbench.report.figures.png import write_png
     from capsbench.report.figures.style import arrange
 
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     canvas = FigureCanvasAgg(drawing.figure)  # straight to the canvas: `savefig` draws everything twice
     arrange(drawing.figure)
-    with whole_file(png) as temporary:
-        canvas.print_png(temporary, metadata={"Software": None})
+    write_png(canvas, png)
     with whole_file(pdf) as temporary:
         nothing = {"CreationDate": None, "Producer": None, "Creator": None}
         FigureCanvasPdf(drawing.figure).print_pdf(temporary, metadata=nothing)
