@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def unlike(ours: Any, theirs: Any, where: str) -> list[str]:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (ours, theirs))
     same = math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12) if numbers else ours == theirs
     return [] if same else [f"{where}: {theirs!r} is stored, {ours!r} follows from the runs"]
+
+
+def test_they_take_less_than_40_mb() -> None:
+    command = ["git", "ls-files", "-z", PAPER]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    files = listed.stdout.strip("\0").split("\0")
+    assert len(files) > 500
+    assert sum((REPOSITORY / file).stat().st_size for file in files) < 40e6
 
 
 def test_an_adjusted_interval_in_prose_is_one_of_today_s_verdicts(stored) -> None:
