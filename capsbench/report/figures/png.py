@@ -1,4 +1,4 @@
-"""PNGs of 256 colours: less than half of the bytes, and no colour that covers an area is altered.
+"""PNGs of 256 colours: less than half of the bytes, and the colours that cover most of a figure are exact.
 
 A figure is drawn in a few flat colours and thousands of shades between them, at the edges of lines and letters.
 """
