@@ -14,6 +14,7 @@ from capsbench.errors import ResourceError
 
 LOCK = ".lock"  # in a results folder, and in each folder below it that one process at a time works in
 READING = ".reading"  # in a results folder, held for the moment in which the Snakefile is read
+DRAWING = ".drawing"  # in a results folder, held while its report is drawn
 CLAIM = ".claim"  # in a run's folder, held by the `capsbench work` that has chosen it; nobody ever waits for one
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL}  # of file systems without locks
 GLANCE = 0.05  # seconds after which whoever only asked whether a folder is held has let go of it
@@ -121,17 +122,18 @@ def claimed(folder: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def sole(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a folder against other processes; waits for the one that has it, and says so.
+def sole(folder: Path, say: Callable[[str], None], name: str = LOCK) -> Iterator[None]:
+    """Hold a folder, or its report, against other processes; waits for the one that has it, and says so.
 
     A Snakemake that is killed leaves its jobs behind: those of the next one must not write into the same files.
     """
+    does = "draws the report of" if name == DRAWING else "is at work on"
     with writable(folder):
-        handle = lock(folder)
+        handle = lock(folder, name=name)
         if handle is None:
-            say(f"{folder}: another process is at work there; waiting for it to end")
-            with waiting(f"the process that is at work on {folder}"):
-                handle = lock(folder, wait=True)
+            say(f"another process {does} {folder}; waiting for it to end")
+            with waiting(f"the process that {does} {folder}"):
+                handle = lock(folder, wait=True, name=name)
     try:
         yield
     finally:

@@ -8,20 +8,23 @@ from typing import Any
 from rich.console import Console
 
 from capsbench.files import read_record, write_json
-from capsbench.locks import writable
+from capsbench.locks import DRAWING, sole, writable
 from capsbench.pipeline import numbers_digest
 
 
 def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
-    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder.
+    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder, one process at a time.
 
     Raises DataError after that if files are damaged, but in a job of Snakemake's: one that fails takes what it wrote
     with it. `done` has what is said of them then, for whoever started Snakemake.
     """
     from capsbench.cli.folders import damaged, refuse_damaged, say_problems
     from capsbench.report import build_report
+    from capsbench.report.contract import read_plan
 
-    with writable(folder):
+    if described is None:
+        read_plan(folder)  # what is no folder of results is refused before a lock is put in it
+    with sole(folder, console.print, DRAWING), writable(folder):
         if described is not None:
             write_json(folder / "plan.json", described)
         numbers = numbers_digest(folder)

@@ -20,7 +20,7 @@ from typing import Any
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, ResourceError
 from capsbench.files import read_record, write_json
-from capsbench.locks import READING, is_held, lock, writable
+from capsbench.locks import DRAWING, READING, is_held, lock, sole, writable
 from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
 from capsbench.pipeline.state import (
     described,
@@ -165,7 +165,8 @@ class Pipeline:
     def begin(self) -> None:
         """Before the first job: nobody else may work on these results while this process lives.
 
-        Raises ResourceError if somebody does.
+        A report that a killed Snakemake left behind is waited for: this one removes the folder that it draws into
+        before the job that could wait begins. Raises ResourceError if another Snakemake is at work.
         """
         with writable(self.house.folder):
             ours = None if self.is_another_s else lock(self.house.folder)
@@ -173,6 +174,8 @@ class Pipeline:
             raise ResourceError(
                 f"Another Snakemake is at work on {self.house.folder}; wait for it, or stop it and try again."
             )
+        with sole(self.house.folder, lambda said: print(said, file=sys.stderr, flush=True), DRAWING):
+            pass
 
 
 def _shown(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -97,12 +98,46 @@ def test_a_process_left_behind_is_waited_for(done) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX)
     process = done.start("-u", "-m", "capsbench", "train", "tiny.yaml", "--variant", "cnn")
     assert process.stdout is not None
-    assert "another process is at work there; waiting" in process.stdout.readline()
+    assert f"another process is at work on {run}; waiting" in process.stdout.readline()
     assert not (run / "manifest.json").exists()
     os.close(handle)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     assert (run / "weights.safetensors").read_bytes() == before
+
+
+def test_a_report_left_behind_is_waited_for_before_its_folder_is_removed(done) -> None:
+    next(done.results.glob("figures/*.png")).unlink()
+    command = ["-m", "snakemake", "--snakefile", done.clone / "Snakefile", "--configfile", "tiny.yaml", "--nolock"]
+    killed = done.start(*command)
+    job = re.compile(r"\S*python\S* -m capsbench --log \S*report\.log ")
+    while not (is_drawing(done.results) and any(done.results.glob("figures/*.png"))):
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.01)
+    (drawing,) = processes(killed.pid, job)
+    os.kill(drawing, signal.SIGSTOP)
+    killed.kill()
+    drawn = set(done.results.glob("figures/*.png"))
+    process = done.start("-u", *command)
+    assert process.stderr is not None
+    try:
+        assert any(f"another process draws the report of {done.results}; waiting" in line for line in process.stderr)
+        assert drawn <= set(done.results.glob("figures/*.png"))
+    finally:
+        os.kill(drawing, signal.SIGCONT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out + err
+    killed.communicate(timeout=PATIENCE)
+
+
+def is_drawing(results: Path) -> bool:
+    """Whether a process draws the report of these results."""
+    with contextlib.suppress(FileNotFoundError), (results / ".drawing").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @pytest.fixture(scope="module")
