@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from tools import unavailable
+from with_triton import all_pass, compiled
 
 from capsbench.models import gpu_tiles
 from capsbench.models.convolution import Convolution
@@ -19,26 +18,13 @@ HERE = Path(__file__).parent
 GPU = torch.device("cuda")
 
 
-def elsewhere(interpret: str, *command: str | Path) -> str:
-    """What Python says in a process of its own, since Triton decides when it is imported whether it interprets."""
-    if importlib.util.find_spec("triton") is None:
-        unavailable("no Triton here")
-    given = {**os.environ, "TRITON_INTERPRET": interpret}
-    command = (sys.executable, *map(str, command))
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_kernels_give_what_the_library_gives_in_float64() -> None:
-    said = elsewhere("1", "-m", "pytest", HERE / "gpu_tiles_interpreted.py", "-p", "no:cacheprovider")
-    assert " passed" in said
-    assert "skipped" not in said
+    all_pass(HERE / "gpu_tiles_interpreted.py")
 
 
 @pytest.mark.slow
 def test_kernels_compile_for_tensor_cores_and_hold_a_tile_in_registers() -> None:
-    said = [line.split() for line in elsewhere("0", HERE / "gpu_tiles_compiled.py").splitlines()]
+    said = [line.split() for line in compiled(HERE / "gpu_tiles_compiled.py").splitlines()]
     assert [name for name, *_ in said].count("_forward") == 3
     for name, _, *words, registers, spilled in said:
         unit = ["wgmma", "tma"] if name in ("_forward", "_of_images", "_of_weight") else ["no-wgmma", "no-tma"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from tools import unavailable
+from with_triton import all_pass, compiled
 
 from capsbench.models import spectral, transforms
 from capsbench.models.spectral import Tiling
@@ -18,45 +15,18 @@ from capsbench.models.spectral import Tiling
 HERE = Path(__file__).parent
 
 
-def passed(which: str) -> None:
-    """Pass what is marked so of transforms_interpreted.py, in a process of its own."""
-    if importlib.util.find_spec("triton") is None:
-        unavailable("no Triton here")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        HERE / "transforms_interpreted.py",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        which,
-    ]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
-
-
 def test_kernels_give_what_the_matrices_give() -> None:
-    passed("not slow")
+    all_pass(HERE / "transforms_interpreted.py", "not slow", numbers=False)
 
 
 @pytest.mark.slow
 def test_kernels_give_it_at_the_papers_size() -> None:
-    passed("slow")
+    all_pass(HERE / "transforms_interpreted.py", "slow", numbers=False)
 
 
 @pytest.mark.slow
 def test_the_kernels_compile_for_a_gpu_and_hold_a_patch_in_registers() -> None:
-    if importlib.util.find_spec("triton") is None:
-        unavailable("no Triton here")
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    command = [sys.executable, HERE / "transforms_compiled.py"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = [line.split() for line in done.stdout.splitlines()]
+    said = [line.split() for line in compiled(HERE / "transforms_compiled.py").splitlines()]
     assert len(said) == 6
     for _, _, *words, registers, spilled in said:
         assert words == ["fma", "no-atomics", "no-tf32", "no-barriers"]

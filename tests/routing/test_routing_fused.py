@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from packaging.version import Version
-from tools import unavailable
+from with_triton import all_pass, compiled, interpreted
 
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
@@ -26,39 +20,13 @@ from capsbench.training import fusing
 HERE = Path(__file__).parent
 
 
-def elsewhere(interpret: str, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, since Triton decides when it is imported whether it interprets."""
-    if importlib.util.find_spec("triton") is None:
-        unavailable("no Triton here")
-    given = {**os.environ, "TRITON_INTERPRET": interpret}
-    return subprocess.run([sys.executable, *map(str, command)], env=given, capture_output=True, text=True, check=False)
-
-
-def interpreted(*command: str | Path) -> str:
-    """What Python says with Triton's interpreter; where that does not know its NumPy, say so."""
-    triton = [each.version for each in importlib.metadata.distributions(name="triton")]
-    if triton and Version(triton[0]) < Version("3.7") and Version(np.__version__) >= Version("2.4"):
-        # The interpreter alone, which takes arrays of one number for numbers. What is compiled is as it was.
-        unavailable(f"Triton {triton[0]} interprets nothing beside NumPy {np.__version__}; it takes 2.3 or older")
-    done = elsewhere("1", *command)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def passed(which: str) -> None:
-    """Pass what is marked so of fused_interpreted.py."""
-    said = interpreted("-m", "pytest", HERE / "fused_interpreted.py", "-p", "no:cacheprovider", "-m", which)
-    assert " passed" in said
-    assert "skipped" not in said
-
-
 def test_the_kernels_give_what_the_plain_passes_give() -> None:
-    passed("not slow")
+    all_pass(HERE / "fused_interpreted.py", "not slow")
 
 
 @pytest.mark.slow
 def test_the_kernels_give_it_at_all_odd_sizes() -> None:
-    passed("slow")
+    all_pass(HERE / "fused_interpreted.py", "slow")
 
 
 @pytest.mark.slow
@@ -70,9 +38,7 @@ def test_a_step_starts_few_kernels_that_wait_for_one_another() -> None:
 
 
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32() -> None:
-    done = elsewhere("0", HERE / "fused_compiled.py")
-    assert done.returncode == 0, done.stderr
-    said = [line.split() for line in done.stdout.splitlines()]
+    said = [line.split() for line in compiled(HERE / "fused_compiled.py").splitlines()]
     assert [name for name, *_ in said] == ["_sums"] * 2 + ["_gradients", "_of_W"] + ["_squash"] * 2 + ["_length"] * 2
     assert all(words[:3] == ["fma", "no-atomics", "no-tf32"] for _, *words in said)
     for _, *_, barriers, registers, spilled, loop in said[:4]:  # those of routing wait for no other warp, and hold all
