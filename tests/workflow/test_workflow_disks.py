@@ -15,9 +15,10 @@ from places import Place, Said, refused
 from test_workflow_faults import outcome
 from tools import mnist_folder, unavailable
 
-from capsbench.locks import LOCK, READING
+from capsbench.locks import DRAWING, LOCK, READING
 from capsbench.training.checkpoint import read_tensors
 
+LOCKS = (LOCK, READING, DRAWING)
 MEGABYTES = 32  # of the disk: the tiny plan's results need less than half of it
 CAPSULES = ["--variant", "capsnet-r3-recon"]
 
@@ -52,7 +53,7 @@ def refused_for_want_of_room(said: Said) -> None:
 def nothing_is_half_written(folder: Path) -> None:
     for path in folder.rglob("*"):
         # the names of files that are not whole yet; a lock has nothing in it
-        assert not path.name.startswith(".") or (path.name in (LOCK, READING) and path.stat().st_size == 0), path
+        assert not path.name.startswith(".") or (path.name in LOCKS and path.stat().st_size == 0), path
         if path.suffix == ".json":
             json.loads(path.read_text())
         elif path.suffix == ".safetensors":
