@@ -28,10 +28,15 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 must not end a run at its last table
             stream.reconfigure(errors="backslashreplace")
     try:
-        _run()
-    except SystemExit as end:
-        _leave(end.code)
-        raise
+        try:
+            _run()
+        except SystemExit as end:
+            _leave(end.code)
+            raise
+    except KeyboardInterrupt:  # a second one, while the sentence that answers the first one was said
+        print("capsbench: stopped.", file=sys.stderr)
+        _leave(STOPPED)
+        sys.exit(STOPPED)
 
 
 def _leave(code: str | int | None) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place, copy_source, wait_for
 
+from capsbench import cli
+
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_in_a_command_is_one_sentence_and_its_own_exit_code(tmp_path: Path) -> None:
@@ -54,3 +56,24 @@ def test_many_ctrl_c_in_a_row_save_as_one_does(tmp_path: Path) -> None:
     assert process.returncode in (4, 130), out + err  # 130: between the last word of training and the command's own
     assert "stopped" in err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("where", ["while it is answered", "while the command leaves"])
+def test_so_is_a_second_ctrl_c(where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    signals = iter([KeyboardInterrupt])
+
+    def run() -> None:
+        if where == "while it is answered":
+            raise next(signals)
+        raise SystemExit(0)
+
+    def leave(code: object) -> None:  # not the process that the tests run in
+        for one in signals:
+            raise one
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "_leave", leave)
+    monkeypatch.setattr(cli.gc, "set_threshold", lambda _: None)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, capsys.readouterr().err) == (130, "capsbench: stopped.\n")

@@ -111,23 +111,28 @@ def test_a_report_left_behind_is_waited_for_before_its_folder_is_removed(done) -
     command = ["-m", "snakemake", "--snakefile", done.clone / "Snakefile", "--configfile", "tiny.yaml", "--nolock"]
     killed = done.start(*command)
     job = re.compile(r"\S*python\S* -m capsbench --log \S*report\.log ")
-    while not (is_drawing(done.results) and any(done.results.glob("figures/*.png"))):
+    # The job first: `begin` too holds the report, for a moment, while the figures of the run before are still there.
+    while not ((jobs := processes(killed.pid, job)) and is_drawing(done.results) and drawn_figures(done.results)):
         assert killed.poll() is None, killed.communicate()
         time.sleep(0.01)
-    (drawing,) = processes(killed.pid, job)
+    (drawing,) = jobs
     os.kill(drawing, signal.SIGSTOP)
     killed.kill()
-    drawn = set(done.results.glob("figures/*.png"))
+    drawn = drawn_figures(done.results)
     process = done.start("-u", *command)
     assert process.stderr is not None
     try:
         assert any(f"another process draws the report of {done.results}; waiting" in line for line in process.stderr)
-        assert drawn <= set(done.results.glob("figures/*.png"))
+        assert drawn <= drawn_figures(done.results)
     finally:
         os.kill(drawing, signal.SIGCONT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     killed.communicate(timeout=PATIENCE)
+
+
+def drawn_figures(results: Path) -> set[Path]:
+    return set(results.glob("figures/*.png"))
 
 
 def is_drawing(results: Path) -> bool:
