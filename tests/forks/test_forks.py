@@ -217,8 +217,8 @@ def test_a_signal_to_every_process_ends_the_job_and_not_the_server(server: Serve
     for process in (server.process.pid, fork, job.pid):
         os.kill(process, signal.SIGTERM)
     _, err = job.communicate(timeout=SOON)
-    # A job ends by a second one that comes when it has saved; here the second is what its process passes on, and may come
-    # before or after its sentence.
+    # A job ends by a second one that comes when it has saved; here the second is what its process passes on. It may
+    # come before or after its sentence.
     assert job.returncode in (4, -signal.SIGTERM), err
     assert "stopped by SIGTERM, saved after step" in err or job.returncode != 4, err
     assert server.process.poll() is None
