@@ -1,6 +1,6 @@
 # Snakemake removes what it finds of these before the job. `update()` would keep it, but the backups that it makes in the
-# place of that stop every later Snakemake where one was killed; what is lost here is drawn again in seconds. One
-# that a killed Snakemake left drawing is waited for before (`begin`).
+# place of that stop every later Snakemake where one was killed; what is lost here is drawn again in seconds. A
+# report that a killed Snakemake left behind is waited for before any job (`begin`); a user's own at this moment is not.
 rule report:
     input:
         spec=RESULTS / "cells" / "report.json",
