@@ -18,6 +18,7 @@ ORDER = [
     "files",
     "known_sources",
     "provenance",
+    "others",
     "plan",
     "data",
     "routing",
@@ -26,7 +27,7 @@ ORDER = [
     "evaluation",
 ]
 MAY_IMPORT = {stage: set(ORDER[: n + 1]) for n, stage in enumerate(ORDER)}
-MAY_IMPORT["report"] = {"errors", "files", "provenance", "plan", "report"}  # reads files, never a model
+MAY_IMPORT["report"] = {"errors", "files", "provenance", "others", "plan", "report"}  # reads files, never a model
 MAY_IMPORT["locks"] = {"errors", "locks"}
 # never torch: below
 MAY_IMPORT["pipeline"] = {"errors", "files", "provenance", "plan", "data", "evaluation", "locks", "pipeline"}

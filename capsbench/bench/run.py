@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.convolution import Convolution
 from capsbench.models.flops import flops
 from capsbench.models.layout import channels_last
+from capsbench.others import Others
 from capsbench.plan import Cell, House
 from capsbench.plan.tasks import TRAINING_DIGITS
 from capsbench.provenance import git_state, machine, versions
@@ -34,7 +34,6 @@ from capsbench.training.run import make_stream
 from capsbench.training.step import Step
 from capsbench.training.tiling import choose_convolutions, set_convolutions
 
-BUSY = 1.0  # processes at work in the minute before: less than one beside this
 PLAIN = "plain PyTorch CapsNet"
 
 
@@ -57,7 +56,6 @@ def bench(
     Returns:
         What `--json` writes: machine, versions, device, threads and one row a contender (`measure.row`).
     """
-    busy = load(say)
     if "bf16" not in precisions(device):
         say("bf16 is left out: this CPU has no instructions for it, and torch would emulate it.")
     size, batch = cells[0].options.IMAGE[0], batch or cells[0].training.batch
@@ -93,16 +91,16 @@ def bench(
         "parameters": parameters,
         "versions": versions(),
         "machine": machine(),
-        "load": busy,
         "git": git_state(),
     }
     multiplied, copied = list(products(device)), copy(device)
     result: dict[str, Any] = {}
+    others = Others()
 
     def after(done: int) -> None:
         if done in (1, rounds):  # not after each: what is timed next would meet a GPU that has idled
             about["clocks"] = clocks(device)
-        result.update(about | {"rounds": done} | _timed(contenders, multiplied, copied))
+        result.update(about | {"rounds": done, "others": others.cores()} | _timed(contenders, multiplied, copied))
         keep(result)
 
     race([*contenders, *multiplied, copied], rounds, device, say, after)
@@ -122,23 +120,6 @@ def _timed(contenders: list[Contender], multiplied: list[Contender], copied: Con
         "copy_bytes_per_second": copied.moved / statistics.median(copied.seconds) if copied.moved else None,
         "rows": [row(c, plain, peak, TRAINING_DIGITS) for c in contenders],
     }
-
-
-def load(say: Say) -> float | None:
-    """How many processes were at work on average in the minute before, and a word where others may disturb the timing.
-
-    None where the system does not say.
-    """
-    try:
-        busy = round(os.getloadavg()[0], 2)
-    except OSError:
-        return None
-    if busy >= BUSY:
-        say(
-            f"In the minute before {busy:.1f} processes were at work here on average; they may slow down what is timed "
-            "(on a GPU what is not captured)."
-        )
-    return busy
 
 
 def clocks(device: torch.device) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import refuse_folder
 from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
+from capsbench.others import crowded
 from capsbench.plan import Cell, House
 
 ROUNDS = {"cpu": 5, "cuda": 20}  # a round on a GPU takes seconds
@@ -68,6 +69,8 @@ def run_bench(
         if routing:
             result["routing"] = routing_alone(cells[0], images, rounds, chosen, say)
     console.print(bench_table(result))
+    if crowd := crowded(result["others"], threads, result["machine"]["cores"]):
+        console.print(crowd, style="yellow", markup=False)
     if routing:
         console.print(routing_table(result["routing"]))
     if json is not None:

@@ -11,6 +11,7 @@ from capsbench.cli.held import held_device
 from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
 from capsbench.locks import sole, writable
+from capsbench.others import crowded
 from capsbench.plan import House
 from capsbench.plan.done import cost_digest, is_measured
 
@@ -47,5 +48,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
                 write_json(house.folder / "cost.json", found)
                 said = f"{counted(len(found['rows']), 'variant')} measured on {found['device']}"
                 console.print(f"{house.folder / 'cost.json'}: {said}")
+                if crowd := crowded(found["others"], threads, found["machine"]["cores"]):
+                    console.print(crowd, style="yellow", markup=False)
     if done:
         write_json(done, {"digest": digest})

@@ -22,6 +22,7 @@ from capsbench.models import build_model, count_parameters
 from capsbench.models.flops import flops
 from capsbench.models.layout import channels_last
 from capsbench.models.trial import build_and_try
+from capsbench.others import Others
 from capsbench.plan import Cell, House
 from capsbench.plan.done import cost_digest, cost_keys
 from capsbench.plan.routings import is_custom
@@ -58,6 +59,7 @@ def measure_cost(house: House, device: torch.device, threads: int, say: Say) -> 
     for cell, key in cells:
         if key not in measured:
             measured[key] = _prepare(house, cell, options.batch, device)
+    others = Others()
     for number in range(options.repetitions + 1):  # the first round warms up and counts for nothing
         for one in measured.values():
             seconds = _timed(one, device)
@@ -66,6 +68,7 @@ def measure_cost(house: House, device: torch.device, threads: int, say: Say) -> 
                     one.seconds[phase].append(seconds[phase])
         if number:
             say(f"cost: round {number} of {options.repetitions}, {len(measured)} models")
+    taken = others.cores()
     for one in measured.values():
         one.flops = _flops(one)
         one.memory = _peak_bytes(one, device)
@@ -80,6 +83,7 @@ def measure_cost(house: House, device: torch.device, threads: int, say: Say) -> 
         "repetitions": options.repetitions,
         "memory_of": "the GPU's allocator" if device.type == "cuda" else "torch's allocator on the CPU",
         "started": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "others": taken,
         "versions": versions(),
         "machine": machine(),
         "rows": [_row(cell, measured[key], options.batch) for cell, key in cells],

@@ -8,6 +8,7 @@ import pandas as pd
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from capsbench.errors import counted
+from capsbench.others import crowded
 from capsbench.report.contract import ResultsFile, UnreadableFileError, read
 from capsbench.report.results import Results
 from capsbench.report.wide import Column, Entry, ExtraTable, WideRow, WideTable
@@ -46,6 +47,7 @@ class Cost(ResultsFile):
     repetitions: PositiveInt
     memory_of: str
     started: str
+    others: float | None = None
     versions: dict[str, str | None]
     machine: dict[str, Any]
     rows: list[CostRow]
@@ -73,6 +75,7 @@ def caption_words(results: Results, cost: Cost) -> list[str]:
     return [
         f"Measured in one process on {where}, {counted(cost.threads, 'thread')}, torch {cost.versions.get('torch')},",
         f"{cost.precision}, deterministic algorithms, on {cost.started[:10]}.",
+        *([said] if (said := crowded(cost.others, cost.threads, cost.machine.get("cores"))) else []),
         f"Untrained weights and random images, batch {cost.batch}; medians of {rounds} over all variants.",
         *([f"Reduced models: {', '.join(sorted(widths))}."] if widths else []),
         "Inference: finding the classes; forward: computing the training loss, with the decoder if there is one;",

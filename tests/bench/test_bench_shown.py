@@ -1,17 +1,15 @@
-"""What is said before a measurement, and shown of a stored one: on a narrow terminal, and on the roofline."""
+"""What is shown of a stored measurement: on a narrow terminal, and on the roofline."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from capsbench.bench.run import load
 from capsbench.cli.bench import bench_table, routing_table
 from capsbench.report.speed import draw_speed, fastest_uncounted
 
@@ -44,19 +42,3 @@ def test_the_roofline_has_on_its_edge_the_fastest_rows_whose_bytes_nobody_counte
     for rows in (stored["rows"], counted):
         (drawn,) = draw_speed(stored | {"rows": rows}, tmp_path)
         assert drawn.stat().st_size > 10_000
-
-
-def test_a_machine_that_others_keep_busy_is_told_of_and_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.4, 9.0, 9.0))
-    assert (load(said.append), said) == (0.4, [])
-    monkeypatch.setattr(os, "getloadavg", lambda: (4.316, 0.0, 0.0))
-    assert load(said.append) == 4.32
-    assert said[0].startswith("In the minute before 4.3 processes were at work here")
-
-    def unknown() -> None:
-        raise OSError
-
-    monkeypatch.setattr(os, "getloadavg", unknown)
-    assert load(said.append) is None
-    assert len(said) == 1

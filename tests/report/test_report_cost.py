@@ -37,7 +37,15 @@ def test_the_table_has_a_row_for_every_variant_of_every_task(folder: Path) -> No
         "on a single image",
     ):
         assert words in caption
+    assert "other processes" not in caption
     assert "What each variant costs" in (folder / "report.html").read_text()
+
+
+def test_a_cost_measured_beside_others_says_so(folder: Path) -> None:
+    """Without the figure, as files had it until now, nothing is said."""
+    toy.change_json(folder / "cost.json", others=7.5, machine={"processor": "AMD EPYC", "gpu": None, "cores": 8})
+    (extra,) = (extra for extra in extra_tables(collect(folder)) if extra.name == "cost")
+    assert "other processes kept 7.5 of the 8 cores busy, of which this was to have 2" in " ".join(extra.table.caption)
 
 
 def without_a_phase(folder: Path) -> None:
