@@ -20,7 +20,8 @@ WORDS = [
     "What differs is read off the resolved configs. A row that differs in more than one factor says so; whatever a "
     "routing or a model brings with it goes under the choice that brought it.",
     f"Difference: the row's mean minus the reference's, with its {INTERVALS}rows.",
-    "Train-test gap: test error minus the error on the training digits, unshifted.",
+    "Train-test gap: test error minus the error on the first training digits (10,000, or fewer where a reduction says "
+    "so), unshifted.",
 ]
 COLUMNS = [
     Column("variant", "name"),

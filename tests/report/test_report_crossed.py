@@ -288,6 +288,8 @@ def test_three_trials_are_enumerated_by_hand() -> None:
     assert three_trials(a, b, -1) == (sum(m < 3 for m in means) / 4, 4, True) == (0.75, 4, True)
     assert three_trials(a, b, 1) == (0.0, 4, True)  # a tie shows nothing
     assert three_trials(a, 2.5, 1) == (0.5, 4, True)
+    assert three_trials([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], 1) == (0.0, 1, True)  # and rounding makes none
+    assert three_trials([0.1, 0.2, 0.3], 0.2, 1) == three_trials([0.1, 0.2, 0.3], 0.2, -1) == (0.0, 1, True)
     assert three_trials(a[:2], b, 1) is None
     assert three_trials(a, b[:2], 1) is None
 

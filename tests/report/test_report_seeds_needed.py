@@ -8,6 +8,7 @@ from scipy import stats
 from test_report_crossed import sides
 
 from capsbench.report.statistics import crossed, difference, one_sample, seeds_to_decide
+from capsbench.report.verdicts import words
 
 
 def test_the_seeds_that_are_named_decide_in_80_of_100() -> None:
@@ -53,6 +54,23 @@ def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
     assert seeds_to_decide(estimate, (estimate.error,), 0.05) is None
     assert seeds_to_decide(estimate, (0.0,), 0.05) is None
     assert seeds_to_decide(estimate, (10 * estimate.error,), 0.05) == 6  # one more than there are
+
+
+def test_a_number_of_seeds_is_called_the_least_where_the_digits_part_drowns_in_the_seeds() -> None:
+    """Its estimate is then cut off at zero, as if no test digit were harder for one cell than for the other."""
+    drowned = [crossed(*sides(np.random.default_rng(seed), 5, 0.02, 4.0)) for seed in range(40)]
+    assert {found.hides_digits for found in drowned if found is not None} == {True, False}
+    for found in drowned:
+        assert found is not None
+        over_seeds = sum(part.variance for part in found.parts)
+        assert found.hides_digits == (found.error**2 == pytest.approx(over_seeds, rel=1e-12))
+    clear = crossed(*sides(np.random.default_rng(10), 5, 0.001, 0.0))
+    assert clear is not None
+    assert not clear.hides_digits
+    assert not difference([0.0, 1.0, 2.0], [1.0, 2.5, 3.0]).hides_digits  # seeds alone are asked, of no digits
+    assert words.needed(67, True).startswith("a new trial would need at least 67 seeds per cell")
+    assert words.needed(67, False).startswith("a new trial of 67 seeds per cell")
+    assert words.needed(None, True) == words.needed(None, False)
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.02])

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from capsbench.report.statistics.seeds import ROUNDING
+
 TRIALS = 3  # what the paper's Table 1 rests on
 ALL_DRAWS = 2000  # up to so many draws of three seeds all are looked at, beyond as many are drawn
 
@@ -28,13 +30,15 @@ def three_trials(a: Sequence[float], b: Sequence[float] | float, sign: int) -> T
     Args:
         a, b: one value a run; `b` may be a constant. sign: 1 if `a` is claimed to be the greater, -1 if the smaller.
 
-    None where a side has fewer than three seeds. A tie shows nothing, so it does not count as the ordering.
+    None where a side has fewer than three seeds. A tie shows nothing, so it does not count as the ordering; of errors in
+    hundredths of a percent many means tie, but for rounding.
     """
     if len(a) < TRIALS or (not isinstance(b, float) and len(b) < TRIALS):
         return None
     first, all_first = _means_of_three(a, 0)
     second, all_second = (np.array([b]), True) if isinstance(b, float) else _means_of_three(b, 1)
-    shown = sign * (first[:, None] - second[None, :]) > 0  # [draws of a, draws of b]
+    least = ROUNDING * max(1.0, float(np.abs(first).max()), float(np.abs(second).max()))
+    shown = sign * (first[:, None] - second[None, :]) > least  # [draws of a, draws of b]
     return ThreeTrials(float(shown.mean()), shown.size, all_first and all_second)
 
 

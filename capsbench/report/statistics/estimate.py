@@ -36,6 +36,7 @@ class Estimate(NamedTuple):
     error: float
     freedom: float
     parts: tuple[Part, ...]  # of error ** 2; what they leave over belongs to the test digits
+    hides_digits: bool = False  # what the digits add was estimated, and drowns in what seeds do: taken for 0, it is not
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Both ends of the two-sided interval."""

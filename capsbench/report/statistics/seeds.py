@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from capsbench.report.statistics.estimate import Estimate, Part, satterthwaite
 
+ROUNDING = 1e-9  # of the greatest value, or of 1: values that differ by less are the same
+
 
 class Summary(NamedTuple):
     """What n runs of one cell say about one metric, in the metric's own unit. What cannot be had is None."""
@@ -77,7 +79,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Estimate | None:
 
 def differ(array: NDArray[np.float64]) -> bool:
     """Whether two of the values differ by more than rounding."""
-    return len(array) > 1 and bool(np.ptp(array) > 1e-9 * max(1.0, np.abs(array).max()))
+    return len(array) > 1 and bool(np.ptp(array) > ROUNDING * max(1.0, np.abs(array).max()))
 
 
 def _part(array: NDArray[np.float64]) -> Part:

@@ -234,7 +234,7 @@ def _undecided(judgement: Judgement, why: str, rooms: tuple[float, ...], level: 
     judgement.verdict = "undecided"
     enough = seeds_to_decide(judgement.estimate, rooms, level, tails)
     judgement.seeds_needed = None if enough is None else max(enough, judgement.planned)
-    judgement.why = f"{why}; {needed(judgement.seeds_needed)}"
+    judgement.why = f"{why}; {needed(judgement.seeds_needed, judgement.estimate.hides_digits)}"
 
 
 def _wait_for_all_seeds(judgement: Judgement) -> None:
