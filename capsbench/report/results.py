@@ -30,8 +30,8 @@ Kind = Literal[
 ]
 KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "failed": "the loss was not finite: a result, counted as failed",
-    "not matched": "never reliably reached the accuracy at which models are compared, or was above it when first measured: "
-    "a result, counted as not matched",
+    "not matched": "never reliably reached the accuracy at which models are compared, or was above it when first "
+    "measured: a result, counted as not matched",
     "unreadable": "a file is truncated or not in the format",
     "duplicated": "the same run is there twice",
     "foreign": "made with another plan, config or data set",

@@ -162,7 +162,8 @@ def test_how_many_digits_the_seeds_have_wrong_together() -> None:
     assert found == [*counts, always.sum(), *of_the_cnn]
     pairs = [np.sum(one != other) for rows in wrong.values() for one, other in itertools.combinations(rows, 2)]
     told = said(
-        r"two seeds of a row of CapsNet disagree about (\d+) to (\d+) of them, and where (\d+) do, (\d+) errors more are (\d)"
+        r"two seeds of a row of CapsNet disagree about (\d+) to (\d+) of them, "
+        r"and where (\d+) do, (\d+) errors more are (\d)"
     )
     usual = np.mean(pairs)
     assert told == pytest.approx([min(pairs), max(pairs), usual, 39 - 25, 14 / math.sqrt(usual)], abs=0.501)

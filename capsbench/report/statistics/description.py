@@ -30,8 +30,8 @@ def three_trials(a: Sequence[float], b: Sequence[float] | float, sign: int) -> T
     Args:
         a, b: one value a run; `b` may be a constant. sign: 1 if `a` is claimed to be the greater, -1 if the smaller.
 
-    None where a side has fewer than three seeds. A tie shows nothing, so it does not count as the ordering; of errors in
-    hundredths of a percent many means tie, but for rounding.
+    None where a side has fewer than three seeds. A tie shows nothing, so it does not count as the ordering; of errors
+    in hundredths of a percent many means tie, but for rounding.
     """
     if len(a) < TRIALS or (not isinstance(b, float) and len(b) < TRIALS):
         return None

@@ -98,14 +98,14 @@ def few_seeds(n: int, planned: int) -> str:
 def needed(seeds: int | None, hides_digits: bool) -> str:
     """How many seeds would decide it: in a new trial, since seeds added to these would be a second look.
 
-    What the test digits add does not shrink with more seeds. Where it was too small to be seen, the number is the least.
+    What the test digits add does not shrink with more seeds. Where it was too small to be seen, this is the least.
     """
     if seeds is None:
         return f"no trial of up to {MOST_SEEDS:,} seeds would decide it, if the estimate is right"
     if hides_digits:
         return (
-            f"a new trial would need at least {seeds:,} seeds per cell for an 80 % chance of deciding it, if the estimate "
-            "is right (these seeds differ too much to tell what the test digits add, which may ask for more)"
+            f"a new trial would need at least {seeds:,} seeds per cell for an 80 % chance of deciding it, if the "
+            "estimate is right; what the test digits add cannot be told from what these seeds do, and may ask for more"
         )
     return f"a new trial of {seeds:,} seeds per cell would have an 80 % chance of deciding it, if the estimate is right"
 
