@@ -48,7 +48,9 @@ def _seconds_of_others() -> float | None:
         return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
-    for _, *figures in (line.split() for line in lines if line.split(maxsplit=1)[0] in ours):
+    for name, *figures in (words for words in map(str.split, lines) if words):
+        if name not in ours:
+            continue
         user, nice, system, _idle, _waits, interrupts, soft, stolen = (int(figure) for figure in figures[:8])
         ticks += user + nice + system + interrupts + soft + stolen
     own = os.times()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from published import PUBLISHED
 from tools import mnist_folder, unavailable
 
 from capsbench.files import read_json
@@ -16,8 +17,6 @@ from capsbench.plan import House
 from capsbench.plan import same_bits as shown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# in results/, with plans in config/
-PUBLISHED = ("ablation", "ladder", "lengths", "paper", "precision", "two-digit-again", "two-digit-squeezed")
 
 
 def test_the_stored_file_says_where_each_equality_was_shown() -> None:

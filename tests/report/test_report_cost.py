@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import toy
+from published import PUBLISHED
 
 from capsbench.plan import House
 from capsbench.plan.done import cost_digest
@@ -19,7 +20,6 @@ from capsbench.report.figures.style import house_style
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 CONFIG = RESULTS.parent / "config"
-PUBLISHED = ("paper", "ladder", "lengths", "two-digit-squeezed", "two-digit-again", "ablation", "precision")
 
 
 @pytest.mark.slow

@@ -89,4 +89,6 @@ def crossed(a: Scored, b: Scored | None = None) -> Estimate | None:
     value = float(a.means.mean()) - (float(b.means.mean()) if b else 0.0)
     by_seeds = [(part.variance, part.seeds - 1.0) for part in parts]
     rest = max(0.0, variance - over_seeds)
-    return Estimate(value, variance**0.5, satterthwaite([*by_seeds, (rest, count - 1.0)]), tuple(parts), rest == 0)
+    return Estimate(
+        value, variance**0.5, satterthwaite([*by_seeds, (rest, count - 1.0)]), tuple(parts), hides_digits=rest == 0
+    )

@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
     error: float
     freedom: float
     parts: tuple[Part, ...]  # of error ** 2; what they leave over belongs to the test digits
-    hides_digits: bool = False  # what the digits add was estimated, and drowns in what seeds do: taken for 0, it is not
+    hides_digits: bool = False  # what the digits add drowns in what seeds do: it is taken for 0, and may not be
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Both ends of the two-sided interval."""

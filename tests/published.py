@@ -1,0 +1,3 @@
+"""The folders of results/ whose plans are in config/."""
+
+PUBLISHED = ("ablation", "ladder", "lengths", "paper", "precision", "two-digit-again", "two-digit-squeezed")
