@@ -15,6 +15,7 @@ from capsbench.errors import STOPPED, CapsbenchError, ResourceError
 # What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake, with its traceback.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
 DISK |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+DISK |= {errno.EBUSY, errno.ESTALE, errno.ENOTEMPTY}  # a place that is mounted, gone on its server, or not ours alone
 
 # Objects that come before Python looks for garbage. Its default, 700, costs a tenth of a start with torch for nothing:
 # importing makes many objects and hardly any garbage.
@@ -50,8 +51,9 @@ def _leave(code: str | int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is saved and said: a second Ctrl-C has nothing left to stop
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # closed before this process began, as by `>&-`
+                stream.flush()
     except (OSError, ValueError):
         return
     os._exit(code or 0)

@@ -13,7 +13,7 @@ from capsbench import __version__
 from capsbench.cli.chosen import chosen, rows_of
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
-from capsbench.cli.options import Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
+from capsbench.cli.options import MOST_THREADS, Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
 from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, described_now, open_house
 from capsbench.plan import House, config_folder, load_variants
@@ -258,7 +258,9 @@ def verify(
     draw: Annotated[int | None, typer.Option(help="With --random: the seed of the draw.", min=0)] = None,
     plan: Annotated[Path | None, typer.Option(help="The plan, if it has been moved.")] = None,
     device: Device = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; by default as many as the run had.", min=1)] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; by default as many as the run had.", min=1, max=MOST_THREADS)
+    ] = None,
 ) -> None:
     """Train a finished run again and compare weights, predictions and metrics with the stored ones.
 
@@ -283,7 +285,7 @@ def bench(
     batch: Annotated[int | None, typer.Option(help="Images per step; by default the plan's batch size.", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by default 5, or 20 on a GPU.", min=2)] = None,
     device: Device = None,
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 means all cores.", min=0)] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 means all cores.", min=0, max=MOST_THREADS)] = 0,
     largest: Annotated[
         int | None,
         typer.Option("--grow", help="Also measure how cost grows with the batch, up to this size.", min=32, max=2048),

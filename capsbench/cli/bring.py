@@ -22,6 +22,7 @@ from capsbench.files import read_record, whole_file, write_json
 from capsbench.locks import is_held, lock, sole, writable
 from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_results, with_current_choice
 from capsbench.plan import Cell, House
+from capsbench.plan.done import read_again
 from capsbench.plan.schema import SAFE_NAME
 from capsbench.provenance import PACKAGE
 
@@ -68,7 +69,7 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
     is_other = results.name != house.name
     results = results.rename(results.parent / house.name)
     with _nobody_else(house):
-        _bring_choices(house, replace(house, root=results.parent), data)
+        _bring_choices(console, house, replace(house, root=results.parent), data)
         house, _ = open_results(path)  # with the rates that were brought
         there = replace(house, root=results.parent)
         there_are = [path.parent for path in sorted(results.glob("runs/*/*/*/manifest.json"))]
@@ -124,14 +125,25 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     return BROUGHT
 
 
-def _bring_choices(house: House, there: House, data: str) -> None:
-    """Take the rates that tuning chose there for rows that wait here, with the trials' figures."""
+def _bring_choices(console: Console, house: House, there: House, data: str) -> None:
+    """Take the rates that tuning chose there for rows that wait here, with the trials' figures.
+
+    Not of a row that a process is tuning at the moment: it would write its own choice over this one.
+    """
     for cell, other in zip(house.cells, there.cells, strict=True):
         if cell.tuned is None or other.tuned is None or not with_current_choice(house, cell, data).waits:
             continue
-        if not with_current_choice(there, other, data).waits:
-            for figure in sorted(other.tuned.path.with_suffix("").rglob("*.json")):
-                _copy(figure, cell.tuned.path.with_suffix("") / figure.relative_to(other.tuned.path.with_suffix("")))
+        if with_current_choice(there, other, data).waits:
+            continue
+        ours, theirs = (row.path.with_suffix("") for row in (cell.tuned, other.tuned))
+        if is_held(ours):
+            console.print(f"the tuning of {cell.label}: {HELD}, so its choice is not brought", style="yellow")
+            continue
+        with sole(ours, console.print):
+            if not with_current_choice(house, read_again(cell), data).waits:  # chosen by a process that ended meanwhile
+                continue
+            for figure in sorted(theirs.rglob("*.json")):
+                _copy(figure, ours / figure.relative_to(theirs))
             _copy(other.tuned.path, cell.tuned.path)
 
 
@@ -176,7 +188,7 @@ def _unpacked(archive: Path, to: Path) -> Path:
         with tarfile.open(archive) as stored:
             for member in stored:
                 path = PurePosixPath(member.name)
-                if path.is_absolute() or ".." in path.parts:
+                if path.is_absolute() or ".." in path.parts or "\0" in member.name:
                     raise DataError(
                         f"{archive} was not made by `capsbench pack`: {member.name} would end up outside the results."
                     )

@@ -35,9 +35,12 @@ def held_device(console: Console, name: str | None, threads: int) -> Iterator[to
     """
     from capsbench.training import device as devices
 
+    asked = name or os.environ.get("CAPSBENCH_DEVICE")
+    if asked and not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", asked):
+        raise CapsbenchError(f"There is no device {asked!r}; say cpu, cuda or cuda:<n>.")
     devices.set_up(threads)
     _say_if_a_gpu_is_no_use(console, name)
-    if (name or os.environ.get("CAPSBENCH_DEVICE")) != "cpu":
+    if asked != "cpu":
         _refuse_foreign_locks()
     words = f"waiting for {name or 'a GPU'}: it is held by other capsbench processes, or slow to start"
     said = threading.Timer(PATIENCE, lambda: console.print(words))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capsbench.cli.compiler import leave_out_compiler
-from capsbench.errors import CapsbenchError, DataError, RoutingError
+from capsbench.errors import CapsbenchError, DataError, PlanError, RoutingError
 from capsbench.plan import Cell, House
 from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots
 from capsbench.plan.routings import is_custom
@@ -122,6 +122,18 @@ def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:
     takes = [module.takes for module in model.modules() if isinstance(module, RoutingLayer)]
     if takes and "iterations" not in takes[0] and passes != type(cell.spec).model_fields["iterations"].default:
         raise RoutingError(f"iterations: {passes}, but its routing takes no `iterations`, so it has no effect.")
+
+
+def refuse_shared_folders(houses: Sequence[House]) -> None:
+    """Raise PlanError where two plans of one name, which ask for different things, would have one folder."""
+    first: dict[Path, House] = {}
+    for house in houses:
+        other = first.setdefault(house.folder, house)
+        if other.digest != house.digest:
+            raise PlanError(
+                f"{other.path} and {house.path} are both called {house.plan.name}, so both would write into "
+                f"{house.folder}; give one of them a `name:` of its own."
+            )
 
 
 def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], Setting]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +18,36 @@ def _number_or_all(cores: str) -> str:
     return cores
 
 
-def refuse_folder(option: str, path: Path | None, example: str) -> None:
-    """Raise CapsbenchError where an option names a folder in the place of a file to write."""
-    if path is not None and path.is_dir():
+def check_minutes(minutes: float | None) -> float | None:
+    """A year at the most: no timer of the system knows much more, nor what is no number."""
+    if minutes is not None and not 0 <= minutes <= YEAR:
+        raise typer.BadParameter(f"{minutes} is not a number from 0 to {YEAR:,}.")
+    return minutes
+
+
+def file_to_write(option: str, path: Path, example: str) -> Path:
+    """The file that an option names; where that is a link, the one that it leads to, so that the link stays.
+
+    Raises CapsbenchError: it is a folder, a device or a pipe, or lies in a run's folder, whose files are the run's.
+    """
+    if path.is_dir():
         raise CapsbenchError(f"{option} is {path}, a folder; name the file, such as {path / example}.")
+    if path.exists() and not path.is_file():
+        raise CapsbenchError(
+            f"{option} is {path}, which is no file and would be replaced by one; name a file, such as {example}."
+        )
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if (path.parent / "manifest.json").is_file():
+        raise CapsbenchError(
+            f"{option} is {path}, inside a run's folder, whose files are its own; name a file elsewhere, such as "
+            f"{example}."
+        )
+    return path
 
 
+YEAR = 525_600  # minutes
+MOST_THREADS = 1024
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]
 Task = Annotated[list[str] | None, typer.Option(help="Only this task; can be repeated.")]
 Variant = Annotated[list[str] | None, typer.Option(help="Only this variant; can be repeated.")]
@@ -33,7 +58,7 @@ Threads = Annotated[
     typer.Option(
         help="CPU threads; the last bits of results depend on their number, so the manifest records it.",
         min=1,
-        max=1024,
+        max=MOST_THREADS,
     ),
 ]
 Cores = Annotated[str, typer.Option(help="Cores for Snakemake, a number or `all`.", callback=_number_or_all)]

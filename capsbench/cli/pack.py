@@ -5,15 +5,18 @@ What that machine brings back is packed by pack_results.py.
 
 from __future__ import annotations
 
+import io
 import shlex
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
-from capsbench.cli.options import refuse_folder
+from capsbench.cli.inputs import refuse_shared_folders
+from capsbench.cli.options import file_to_write
 from capsbench.cli.pack_packages import fetch, listed, missing_packages
 from capsbench.cli.pack_results import write_archive
 from capsbench.data.raw import TORCHVISION
@@ -81,19 +84,21 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         raise CapsbenchError(
             "Only a clean commit is packed, since its results must name it. Commit your changes first."
         )
-    refuse_folder("--to", to, "capsbench.tar.gz")
+    to = file_to_write("--to", to, "capsbench.tar.gz")
     houses = [House.load(plan) for plan in plans]
+    refuse_shared_folders(houses)
     inside = [_inside(house) for house in houses]
     if any(house.plan.tasks.affnist is not None for house in houses):
         console.print("affNIST: not in the archive; runs there are measured on affnist-synth (docs/gpu-run.md).")
     source = find_source("mnist")
     verify(source)
+    command = ["git", "archive", "HEAD", "--", *SOURCE]  # no results: what is done here is not done there
+    code = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "capsbench-pack"
         root.mkdir()
-        command = ["git", "archive", "HEAD", "--", *SOURCE]  # no results: what is done here is not done there
-        code = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x"], cwd=root, input=code, check=True)
+        with tarfile.open(fileobj=io.BytesIO(code)) as stored:
+            stored.extractall(root, filter="data")
         data = root / "data" / TORCHVISION["mnist"] / "raw"
         data.mkdir(parents=True)
         assert source.folder is not None

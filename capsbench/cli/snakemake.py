@@ -33,6 +33,11 @@ SNAKEMAKE = "capsbench.cli.start_snakemake"  # `snakemake` itself, but for an ea
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
+ITS_OWN = {  # Snakemake's options that `run` says itself: with the user's, what runs would not be what is reported
+    ("--snakefile", "-s"): "it runs capsbench's own",
+    ("--configfiles", None): "it runs the plan that is named first",
+    ("--directory", "-d"): "it works where it is called; CAPSBENCH_RESULTS chooses where results go",
+}
 # Seconds in which what got a signal together with `capsbench run` ends by itself: a job saves, Snakemake cleans up.
 GRACE: dict[int, float] = {signal.SIGTERM: 1.0, signal.SIGINT: 3.0}
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
@@ -48,6 +53,13 @@ def command(path: Path, cores: str, options: Sequence[str]) -> list[str]:
             f"`capsbench run` takes no {stray[0]}: it runs a whole plan. `capsbench train {path} --evaluate` takes it "
             "and does a part, which `run` then skips; CAPSBENCH_DEVICE chooses the device of every job."
         )
+    for word in options:
+        name = word.partition("=")[0]
+        for (own, short), why in ITS_OWN.items():
+            # Snakemake knows each by its beginning too; `--config` is an option of another meaning
+            begins = len(name) > 3 and own.startswith(name) and name != "--config"
+            if begins or (short and name.startswith(short)):
+                raise CapsbenchError(f"`capsbench run` takes no {name}: {why}.")
     snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
     if not snakefile.is_file():
         raise CapsbenchError("There is no Snakefile next to the package; run plans from a clone of capsbench.")

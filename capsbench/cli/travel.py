@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from capsbench.cli.app import app, console
-from capsbench.cli.options import Device, Seed, Task, Threads, Variant
+from capsbench.cli.options import Device, Seed, Task, Threads, Variant, check_minutes
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.plan import config_folder
 
@@ -29,14 +29,17 @@ def weights(
 def work(
     paths: Annotated[list[Path], typer.Argument(help="Plans, the most important first.")],
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after this many minutes; training is saved first.", min=0)
+        float | None,
+        typer.Option(help="Stop after this many minutes; training is saved first.", callback=check_minutes),
     ] = None,
     task: Task = None,
     variant: Variant = None,
     seed: Seed = None,
     lent: Annotated[
         float | None,
-        typer.Option(help="Minutes until the machine is gone; no run known to take longer is begun.", min=0),
+        typer.Option(
+            help="Minutes until the machine is gone; no run known to take longer is begun.", callback=check_minutes
+        ),
     ] = None,
     device: Device = None,
     threads: Threads = 1,

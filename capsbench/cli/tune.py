@@ -17,7 +17,7 @@ from capsbench.files import write_json
 from capsbench.locks import sole, writable
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
-from capsbench.plan.done import is_tuned, trial_digest, tuning_digest
+from capsbench.plan.done import is_tuned, read_again, trial_digest, tuning_digest
 from capsbench.plan.tuning import Point
 
 Figures = dict[Point, list[dict[str, Any]]]  # what the trials of each point of the grid gave, by seed
@@ -79,6 +79,10 @@ def _tune(
             figures: Figures = {}
             resolved: dict[str, Any] | None = None
             with sole(cell.tuned.path.with_suffix(""), console.print):
+                stored = read_again(cell).tuned
+                if is_tuned(read_again(cell), digests[cell.label]) and stored and stored.point:
+                    console.print(f"{cell.label}: {_words(stored.point)} chosen meanwhile by another process")
+                    continue
                 for trial in house.trials(cell):
                     assert trial.trial is not None
                     setting = Setting(house, trial, digits, dataset, chosen, threads, say=console.print)

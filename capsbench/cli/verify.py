@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.held import held_device
+from capsbench.cli.options import MOST_THREADS
 from capsbench.cli.progress import show_progress
 from capsbench.data.affnist_place import measured_on
 from capsbench.data.source import DataSource, find_source
@@ -187,7 +188,7 @@ def _make(
     from capsbench.evaluation.run import evaluate_run
     from capsbench.training.run import Setting, train_run
 
-    threads = threads or int(stored.resolved.get("threads", 1))
+    threads = threads or _threads_of(stored)
     resolved = None
     if cell.training.precision == "auto" and stored.resolved.get("precision") in ("float32", "bf16"):
         resolved = {key: stored.resolved.get(key) for key in ("precision", "precision_timings")}
@@ -199,6 +200,17 @@ def _make(
         console.print(f"{cell.label} seed {seed}: made again in {manifest['seconds']:.0f} s on {chosen}")
         if manifest["status"] == "done":
             evaluate_run(house, cell, seed, manifest, evaluation_digest(cell, manifest), digits, chosen)
+
+
+def _threads_of(stored: Manifest) -> int:
+    """The CPU threads that the stored run had. Raises CapsbenchError where its manifest says no number of them."""
+    threads = stored.resolved.get("threads", 1)
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise CapsbenchError(
+            f"{stored.run.key}: its manifest says {threads!r} for resolved.threads, which is no number of CPU threads; "
+            "give one with --threads."
+        )
+    return threads
 
 
 def _as_stored(stored: Manifest) -> str | None:

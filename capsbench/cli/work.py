@@ -14,7 +14,7 @@ from rich.console import Console
 from capsbench.cli import DISK
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.deadline import Deadline
-from capsbench.cli.inputs import import_all, try_routings
+from capsbench.cli.inputs import import_all, refuse_shared_folders, try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
@@ -143,6 +143,7 @@ def _why_only_these(error: Exception) -> str:
 def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo]:
     """The runs of plans that are asked for and not done, in the plans' order; each plan is described in its folder."""
     houses = [open_plan(console, path) for path in paths]
+    refuse_shared_folders([house for house, _ in houses])
     cells = wanted.of([house for house, _ in houses])
     for house, source in houses:
         _describe(house, source)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, NonNegativeInt, PositiveInt, ValidationError
 from torch import nn
 
 from capsbench.data.digits import Digits
@@ -16,9 +17,36 @@ from capsbench.files import read_json
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
 from capsbench.models.layout import channels_last
+from capsbench.plan.routings import is_custom
 from capsbench.training.checkpoint import Checkpoint, read_tensors, write_tensors
 
 KIND = "capsbench weights 1"
+
+
+class Run(BaseModel):
+    """The run that a file's weights are of."""
+
+    task: Literal["mnist"]
+    variant: str
+    seed: NonNegativeInt
+
+
+class Dataset(BaseModel):
+    """What it was trained and scored on."""
+
+    name: str
+
+
+class Description(BaseModel):
+    """What of a weights file's own words is read."""
+
+    run: Run
+    variant: dict[str, Any]
+    image_size: PositiveInt
+    dataset: Dataset
+    data_digest: str
+    images: PositiveInt
+    correct: NonNegativeInt
 
 
 def published_run(run: Path) -> dict[str, Any]:
@@ -26,12 +54,14 @@ def published_run(run: Path) -> dict[str, Any]:
     try:
         manifest = read_json(run / "manifest.json")
         task, status = manifest["run"]["task"], manifest["status"]
-        _ = (manifest["config"]["variant"], manifest["config"]["task"]["image"][0])
+        _ = (manifest["config"]["variant"].items(), manifest["config"]["task"]["image"][0])
         _ = (manifest["digests"]["data"], manifest["dataset"]["name"], manifest["weights"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise CapsbenchError(f"{run} holds no run; name one such as results/paper/runs/mnist/cnn/seed-0.") from None
     if task != "mnist" or status != "done":
         raise CapsbenchError(f"{run} is a run of {task} that is {status}; weights are published of mnist runs, done.")
+    if is_custom(routing := str(manifest["config"]["variant"].get("routing", ""))):
+        raise CapsbenchError(f"{run} has the routing {routing}, code that no file of weights brings along.")
     return dict(manifest)
 
 
@@ -93,6 +123,14 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     tensors, meta = _whole(path)
     if meta.get("kind") != KIND:
         raise DataError(f"{path} is no file of `capsbench weights`; a run's own weights are evaluated with its plan.")
+    try:
+        said = Description.model_validate(meta)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path} is not as `capsbench weights` writes it ({what}: {first['msg']}).") from None
+    if is_custom(routing := str(said.variant.get("routing", ""))):  # to load a file is to run no code that it names
+        raise DataError(f"{path} names the routing {routing}, from outside the suite, which no file of weights may.")
     return tensors, meta
 
 

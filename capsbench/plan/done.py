@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_sources
+from capsbench.plan.tuning import read_choice
 from capsbench.plan.variants import MODELS
 from capsbench.provenance import digest_of, source_digest
 
@@ -113,6 +115,13 @@ def is_tuned(cell: Cell, digest: str) -> bool:
     if cell.tuned is None or cell.tuned.point is None:
         return False
     return bool(read_record(cell.tuned.path).get("digest") == digest)
+
+
+def read_again(cell: Cell) -> Cell:
+    """A tuned row with the choice that is stored now: another process may have made it since the plan was read."""
+    if cell.tuned is None:
+        return cell
+    return replace(cell, tuned=replace(cell.tuned, point=read_choice(cell.tuned.path, cell.tuned.recipe)))
 
 
 def is_done(folder: Path, digests: Mapping[str, str]) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "config"
 
 
+LONGEST = 100  # digits of a whole number; Python writes out none of some thousands
 LARGEST = 100_000  # values in a file, aliases written out: a few of them can stand for billions
 DEEPEST = 2_000  # of brackets in brackets, or columns of indentation: libyaml ends the process where its stack does
 
@@ -46,6 +47,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         inner = parts if isinstance(node, yaml.CollectionNode) else []
         sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > LONGEST:
+        raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value):,} digits", problem_mark=node.start_mark)
     if sizes[id(node)] == 0:
         raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
     return sizes[id(node)]
@@ -95,7 +98,9 @@ def _value_of(text: str, large: bool) -> Any:
     """What a text of YAML holds. Raises YAMLError, ValueError and RecursionError."""
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)  # at the most
     if large and depth < DEEPEST:
-        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):  # said below, in other words
+        with contextlib.suppress(
+            yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError
+        ):  # said below, in other words
             return yaml.load(text, Loader=_FastLoader)
     return yaml.load(text, Loader=_Loader)
 
@@ -120,6 +125,8 @@ def read_yaml(path: Path, large: bool = False) -> dict[str, Any]:
         where = f", line {mark.line + 1}" if mark else ""
         problem = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise PlanError(f"{path}{where}: not valid YAML: {problem}.") from None
+    except (LookupError, AttributeError):  # of PyYAML's constructors
+        raise PlanError(f"{path}: not valid YAML: a value is not what its tag, such as !!bool, says.") from None
     except (ValueError, RecursionError) as error:  # a number or a nesting that YAML's own rules let through
         raise PlanError(f"{path}: not valid YAML: {error}.") from None
     if value is None:

@@ -23,12 +23,25 @@ from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
 TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
+STAND_IN = "uci-digits"  # what may stand in for MNIST
 
 
 def results_root() -> Path:
     """Where results go: CAPSBENCH_RESULTS (a scratch disk, say), else results/ in the current folder."""
     # a ~ in quotes, as in many a job's script; Path.expanduser raises for a user who does not exist
     return Path(os.path.expanduser(os.environ.get("CAPSBENCH_RESULTS") or "results"))  # noqa: PTH111
+
+
+def _refuse_unreadable_names(path: Path) -> None:
+    """Raise PlanError where a folder's name is not UTF-8: records and Snakemake could not name what lies in it."""
+    for place in (path, results_root()):
+        try:
+            str(place.absolute()).encode()
+        except UnicodeEncodeError:
+            raise PlanError(
+                f"{place.absolute()} has a name that is not UTF-8, which no record could hold; rename its folder, or "
+                "use another."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,10 @@ class House:
     @classmethod
     def load(cls, path: str | Path, dataset: str | None = None) -> House:
         """Read and check a plan. Raises PlanError."""
+        _refuse_unreadable_names(Path(path))
         plan, specs, trainings = load_plan(Path(path))
+        if dataset not in (None, plan.dataset, STAND_IN):
+            raise PlanError(f"{path} is a plan for {plan.dataset}, not for {dataset}.")
         house = cls(Path(path), plan, specs, trainings, dataset or plan.dataset)
         for _ in house.cells:  # every cell's training is checked now, before any work
             pass

@@ -20,6 +20,7 @@ from capsbench.plan.tasks import (
     TaskPlan,
     TrainingPart,
     TwoDigitTask,
+    Width,
 )
 from capsbench.plan.tuning import Tuning
 
@@ -72,7 +73,7 @@ class Plan(Strict):
     dataset: Literal["mnist", "fashion-mnist", "kmnist"] = "mnist"
     data_folder: str | None = None  # CAPSBENCH_DATA comes first
     uci_digits: bool = False  # True: without MNIST and without a network, go on with scikit-learn's digits, said aloud
-    width: Annotated[float, Field(gt=0, le=1)] = 1.0
+    width: Width = 1.0
     training: Training
     tuning: Tuning | None = None  # how the rows called <variant>+tuned get their learning rate and schedule
     variants: dict[str, dict[str, Any]] = Field(default={})  # variants of this plan alone: `base` and what differs

@@ -34,6 +34,7 @@ Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
 Batch = Annotated[int, Field(gt=0, le=1_000_000)]
 Pairs = Annotated[int, Field(gt=0, le=1_000_000_000)]
+Width = Annotated[float, Field(ge=1e-6, le=1)]  # of layers, as a share of the variant's own; each keeps one unit
 
 
 def _or_says(words: str) -> WrapValidator:
@@ -154,8 +155,8 @@ class TaskPlan(Said):
     references: dict[str, str] = Field(default={})  # for single rows, before it: row -> the row it is compared with
     ladder: list[str] = Field(default=[])  # rows of table `ladder`, each compared with the one before it
     seeds: Seeds | None = None
-    width: Annotated[float, Field(gt=0, le=1)] | None = None  # instead of the plan's
-    widths: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})  # of single variants, before both
+    width: Width | None = None  # instead of the plan's
+    widths: dict[str, Width] = Field(default={})  # of single variants, before both
     training: TrainingPart = TrainingPart()
     train_images: PositiveInt | None = None  # the first so many training digits; all when not said
     train_per_class: PositiveInt | None = None  # of these so many of each class
@@ -253,7 +254,7 @@ class AffnistTask(TaskPlan):
     matched_at: Fraction = MATCHED_AT
     probe_every: PositiveInt = 200  # steps between evaluations along training
     probe_images: PositiveInt = 320_000  # affNIST images looked at in each of them
-    transforms: PositiveInt = 32  # affine transforms a test digit
+    transforms: Annotated[int, Field(gt=0, le=10_000)] = 32  # affine transforms a test digit
     factor_images: PositiveInt = 10_000  # images at each point of the one-factor curves
     download_official: bool = False  # fetch the official files where they are not; without them the set is synthetic
 

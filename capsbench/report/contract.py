@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -39,6 +39,9 @@ def check_name(name: str) -> str:
     return name
 
 
+Count = Annotated[int, Field(ge=0, lt=2**63)]  # of what there is: beyond, no table's column could hold it
+
+
 class ResultsFile(BaseModel):
     """Unknown keys are kept out of the way: a newer evaluation may say more than this report shows."""
 
@@ -58,7 +61,7 @@ class RunName(ResultsFile):
 
     task: str
     variant: str
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**32)
 
     @field_validator("task", "variant")
     @classmethod
@@ -113,7 +116,7 @@ class AxisPoint(ResultsFile):
     axis: Literal["per_class", "iterations"]
     variant: str
     base: str
-    value: int
+    value: Count
 
 
 class Plan(ResultsFile):
@@ -179,9 +182,9 @@ class Manifest(ResultsFile):
     resolved: dict[str, Any] = {}
     dataset: Dataset
     reductions: list[str] = []
-    parameters: int | None = None
-    flops: int | None = None
-    steps: int | None = None
+    parameters: Count | None = None
+    flops: Count | None = None
+    steps: Count | None = None
     final_loss: float | None = None
     seconds: float | None = None
     peak_memory_mb: float | None = None
@@ -224,7 +227,7 @@ class Metrics(ResultsFile):
     status: Literal["done", "not matched"]
     reason: str | None = None
     dataset: Dataset
-    images: int
+    images: Count
     digest: str | None = None
     weights: str | None = None
     seconds: float | None = None

@@ -177,6 +177,12 @@ def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, 
     write_json(there.folder / "plan.json", described(there, dataset_record(source)))
     console = Console(record=True, width=300)
     pack_results(console, there.folder, tmp_path / "back.tar.gz")
+    tuning = house.folder / "tuning/mnist/cnn"
+    with sole(tuning, console.print), pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [tmp_path / "back.tar.gz"], None)
+    said = console.export_text()
+    assert "the tuning of mnist/cnn+tuned: a process is at work on it, so its choice is not brought" in said
+    assert not tuning.with_suffix(".json").exists()
     bring(console, [tmp_path / "back.tar.gz"], None)
     assert "1 run: brought\n  mnist/cnn+tuned/seed-0" in console.export_text()
     here, _ = open_house(path)
@@ -262,6 +268,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
             for path, content in files.items():
                 member = tarfile.TarInfo(path)
                 member.size = len(content)
+                member.pax_headers = {"path": path}  # the one kind of name that may hold a NUL
                 out.addfile(member, io.BytesIO(content))
         return tmp_path / name
 
@@ -277,6 +284,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
         tmp_path: "holds no results: it has no plan.json that names a plan",
         here[0].folder: r"is the results folder of .*a\.yaml itself; name another plan for these runs with --plan",
         archive("out.tar.gz", {"../plan.json": plan}): "would end up outside the results",
+        archive("nul.tar.gz", {"a/b\0c": b""}): "would end up outside the results",
         archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
         archive("up.tar.gz", {"a/plan.json": b'{"name": ".."}'}): "has no plan.json that names a plan",
         archive("gone.tar.gz", {"a/plan.json": gone}): r"belongs to the plan nowhere.yaml, which is not here; name it",

@@ -21,6 +21,8 @@ def place(tmp_path: Path) -> Place:
     (place.folder / "broken.yaml").write_text(plan.read_text().replace("budget: reduced", "budget: reduecd"))
     (place.folder / "torn.yaml").write_text("name: [")
     (place.folder / "folder.yaml").mkdir()
+    (place.folder / "other").mkdir()
+    (place.folder / "other" / "tiny.yaml").write_text(plan.read_text().replace("steps: 4", "steps: 5"))
     return place
 
 
@@ -55,12 +57,24 @@ def place(tmp_path: Path) -> Place:
         ),
         (["evaluate", "--weights", "w.safetensors", "--seed", "1"], "--weights scores one model: leave out --task,"),
         (["train", "tiny.yaml", "--device", "cuda:99"], "There is no device 'cuda:99' here"),
+        (
+            ["train", "tiny.yaml", "--device", "cuda:\u00b2"],
+            "There is no device 'cuda:\u00b2'; say cpu, cuda or cuda:<n>.",
+        ),
+        (["work", "tiny.yaml", "other/tiny.yaml"], "tiny.yaml and other/tiny.yaml are both called tiny, so both would"),
         (["bench", "tiny.yaml", "--json", "folder.yaml"], "--json is folder.yaml, a folder; name the file, such as"),
         (["bench", "tiny.yaml", "--figures", "tiny.yaml"], "--figures is tiny.yaml, a file; name a folder."),
         (["variants", "capsnet-r33"], "There is no variant 'capsnet-r33'; did you mean 'capsnet-r"),
         (["report", "nowhere"], "nowhere/plan.json is not there"),
         (["run", "tiny.yaml", "--seed", "1"], "`capsbench run` takes no --seed: it runs a whole plan."),
         (["run", "tiny.yaml", "-n", "--task=mnist"], "`capsbench run` takes no --task=mnist: it runs a whole plan."),
+        (
+            ["run", "tiny.yaml", "--configfile", "x.yaml"],
+            "takes no --configfile: it runs the plan that is named first.",
+        ),
+        (["run", "tiny.yaml", "-n", "--dir=x"], "`capsbench run` takes no --dir: it works where it is called;"),
+        (["run", "tiny.yaml", "-dx"], "`capsbench run` takes no -dx: it works where it is called;"),
+        (["run", "tiny.yaml", "-s", "Snakefile"], "`capsbench run` takes no -s: it runs capsbench's own."),
         (["run", "tiny.yaml", "--no-such-option"], "Snakemake does not take --no-such-option"),
     ],
 )
@@ -78,7 +92,18 @@ def test_a_mistake_is_one_sentence(place, arguments: list[str], sentence: str) -
     assert not (place.root / "tiny").exists()
 
 
-@pytest.mark.parametrize("arguments", [["frobnicate"], ["plan"], ["train", "tiny.yaml", "--seed", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["plan"],
+        ["train", "tiny.yaml", "--seed", "x"],
+        ["work", "tiny.yaml", "--minutes", "inf"],
+        ["work", "tiny.yaml", "--lent", "nan"],
+        ["bench", "--threads", "1025"],
+        ["verify", "scratch", "--threads", "1025"],
+    ],
+)
 def test_a_command_line_that_cannot_be_read_says_how(place, arguments: list[str]) -> None:
     said = place.capsbench(*arguments)
     assert said.code == 2
@@ -106,6 +131,14 @@ def test_a_disk_s_complaint_is_a_sentence_wherever_it_comes_up(place) -> None:
     said = place.capsbench("data", "tiny.yaml", "--done", "broken.yaml/data.json")
     assert said.code == 4
     assert said.err == "capsbench: broken.yaml cannot be read or written (File exists).\n"
+
+
+def test_an_output_that_is_closed_is_no_mistake(place) -> None:
+    place.plan(variants="[cnn]")
+    shell = ("-c", "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])")
+    said = place.ask(*shell, "-m", "capsbench", "train", "tiny.yaml")
+    assert (said.code, said.err) == (0, "")
+    assert (place.results / "runs/mnist/cnn/seed-0/manifest.json").is_file()
 
 
 @pytest.mark.slow

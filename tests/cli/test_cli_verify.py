@@ -14,12 +14,12 @@ from places import REPOSITORY, Place
 from rich.console import Console
 
 from capsbench.cli.second_making import array_differences, row_differences
-from capsbench.cli.verify import _plan_of, choose, verify_run
+from capsbench.cli.verify import _plan_of, _threads_of, choose, verify_run
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
 from capsbench.plan.tuning import GRID
-from capsbench.report.contract import UnreadableFileError
+from capsbench.report.contract import Manifest, UnreadableFileError
 from capsbench.training.checkpoint import read_tensors, write_tensors
 
 CNN = "runs/mnist/cnn/seed-0"
@@ -192,6 +192,17 @@ def test_a_tuned_row_is_made_again_with_the_choice_that_lies_beside_its_runs(tmp
     with pytest.raises(UnreadableFileError):  # nothing was made: only with which rate is asked here
         verify_run(Console(), folder, key, None, None, None)
     assert made[0].training.rate == GRID[3].rate
+
+
+@pytest.mark.parametrize("threads", [None, "two", 0, True, 10**12])
+def test_threads_that_are_no_number_of_them_are_asked_for(described: Path, threads: object) -> None:
+    dataset = {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
+    run = {"task": "mnist", "variant": "cnn", "seed": 0}
+    stored = {"schema": 1, "run": run, "status": "done", "digest": "d", "dataset": dataset}
+    manifest = Manifest.model_validate({**stored, "resolved": {"threads": threads}})
+    with pytest.raises(CapsbenchError, match=rf"mnist/cnn/seed-0: its manifest says {threads!r} for resolved.threads"):
+        _threads_of(manifest)
+    assert _threads_of(Manifest.model_validate(stored)) == 1
 
 
 def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -237,7 +238,19 @@ def test_an_evaluation_that_is_stopped_goes_on_and_ends_in_the_same_bits(tmp_pat
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_kill_costs_what_came_after_the_last_part_and_a_broken_part_is_made_again(tmp_path, monkeypatch) -> None:
+def cut_off(content: bytearray) -> None:
+    del content[-30:]
+
+
+def of_no_compression(content: bytearray) -> None:
+    """One bit of the archive's directory flipped, so that its first array is packed in a way that nobody knows."""
+    content[content.find(b"PK\x01\x02") + 10] ^= 1
+
+
+@pytest.mark.parametrize("broken", [cut_off, of_no_compression])
+def test_a_kill_costs_what_came_after_the_last_part_and_a_broken_part_is_made_again(
+    tmp_path, monkeypatch, broken: Callable[[bytearray], None]
+) -> None:
     class Killed(Exception):
         pass
 
@@ -255,7 +268,9 @@ def test_a_kill_costs_what_came_after_the_last_part_and_a_broken_part_is_made_ag
         of(Dying(), tmp_path)
     parts = sorted((tmp_path / "checkpoint").rglob("*.npz"))
     assert [path.name for path in parts] == ["000000016.npz", "000000032.npz", "000000048.npz"]
-    parts[1].write_bytes(parts[1].read_bytes()[:-30])
+    content = bytearray(parts[1].read_bytes())
+    broken(content)
+    parts[1].write_bytes(content)
     last = Counting()
     same(of(last, tmp_path), whole)
     assert last.shown == 80 - 16

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 
 from capsbench.errors import PlanError
@@ -101,6 +105,12 @@ MISTAKES = [
     (("  mnist:", "  mnits:"), "unknown key 'mnits' in tasks; did you mean 'mnist'?"),
     (("test_images: 100", "test_images: -1"), "tasks.mnist.test_images is -1"),
     (("test_images: 100", "widths: {cnn: 2.0}"), "tasks.mnist.widths.cnn is 2.0"),
+    (("test_images: 100", "widths: {cnn: 1.0e-309}"), "tasks.mnist.widths.cnn is 1e-309, but should be greater than"),
+    (("width: 0.125", "width: 1.0e-309"), "width is 1e-309, but should be greater than or equal to 0.000001."),
+    (
+        ("  mnist:", f"  affnist:\n    transforms: {10**20}"),
+        f"tasks.affnist.transforms is {10**20}, but should be less",
+    ),
     (("test_images: 100", "training: {epochs: 1, steps: 2}"), "tasks.mnist.training: give either epochs or steps"),
     (("test_images: 100", "test_imges: 100"), "unknown key 'test_imges' in tasks.mnist; did you mean 'test_images'?"),
     (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
@@ -150,6 +160,19 @@ def test_a_folder_and_a_file_whose_name_is_none(plan) -> None:
     path = plan(("name: small\n", ""))
     with pytest.raises(PlanError, match=f"{path.parent} is a folder; name a file in it."):
         House.load(path.parent)
+    with pytest.raises(PlanError, match=f"{path} is a plan for mnist, not for kmnist."):
+        House.load(path, "kmnist")
     odd = path.rename(path.parent / "my plan.yaml")
     with pytest.raises(PlanError, match="a plan is named after its file, but 'my plan' is no valid name; add"):
         House.load(odd)
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_a_sentence(plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = plan()
+    (folder := tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    words = r"caf\\udce9\S* has a name that is not UTF-8, which no record could hold; rename its folder"
+    with pytest.raises(PlanError, match=words):
+        House.load(Path(shutil.copy(path, folder)))
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(folder))
+    with pytest.raises(PlanError, match=words):
+        House.load(path)

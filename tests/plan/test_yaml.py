@@ -46,6 +46,12 @@ def test_the_claims_are_read_by_the_fast_one(monkeypatch: pytest.MonkeyPatch) ->
         "x: &a\n  - *a\n",
         "1: 2\n",
         "a: !!python/none\n",
+        "a: !!bool ja\n",
+        'a: !!int ""\n',
+        'a: !!float ""\n',
+        "a: !!timestamp x\n",
+        "a: 0x" + "f" * 5_000 + "\n",
+        "a: " + "9" * 5_000 + "\n",
         "a: &x [1]\nb: &y [" + ", ".join(["*x"] * 400) + "]\nc: [" + ", ".join(["*y"] * 400) + "]\n",
     ],
 )

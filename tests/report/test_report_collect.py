@@ -109,6 +109,14 @@ def test_absent_digits_may_have_more_ink_than_one_that_is_there(folder: Path) ->
     assert kinds(collect(folder)) == {}
 
 
+@pytest.mark.parametrize("count", [-1, 2**63, 10**30])
+def test_counts_that_no_table_could_hold_are_unreadable(folder: Path, count: int) -> None:
+    run = toy.run_folder(folder, "mnist", "cnn", 1)
+    toy.change_json(run / "test" / "metrics.json", images=count)
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 2) / "manifest.json", parameters=count)
+    assert kinds(collect(folder)) == {"mnist/cnn/seed-1/test": "unreadable", "mnist/cnn/seed-2": "unreadable"}
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000, b"null", b"3"])
 def test_a_manifest_that_is_none_is_unreadable(folder: Path, content: bytes) -> None:
     (toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json").write_bytes(content)

@@ -130,6 +130,20 @@ def test_tuning_goes_on_where_it_stopped(house: House, monkeypatch: pytest.Monke
     assert path.read_bytes() == before  # the same trainings give the same figures
 
 
+def test_a_choice_that_came_meanwhile_is_kept(house: House) -> None:
+    """As `capsbench bring` brings it, between this process's look at the row and its turn at its folder."""
+    row = House.load(house.path).cell("mnist", "capsnet-r3+tuned")
+    path = tuned(house, "mnist", "capsnet-r3")
+    choice = json.loads(path.read_text())
+    other = next(point for point in GRID if point.training_keys() != choice["chosen"])
+    path.write_text(json.dumps({**choice, "chosen": other.training_keys()}))
+    assert row.waits  # as it was when the plan was read
+    console = Console(record=True, width=200)
+    tune_cells(console, house, SOURCE, [row], "cpu", 1, None)
+    assert f"rate {other.rate:g}, decay {other.decay:g} chosen meanwhile by another process" in console.export_text()
+    assert json.loads(path.read_text())["chosen"] == other.training_keys()
+
+
 def test_affnist_trials_never_look_at_test_digits(house: House) -> None:
     trial = judged_once(house, "affnist", "capsnet-r3")
     assert not (house.run_folder(trial, 1000) / "curve.csv").exists()

@@ -64,7 +64,7 @@ def test_what_holds_no_weights_is_a_sentence(done) -> None:
         (["evaluate", "--weights", "nowhere"], "nowhere is not there."),
         (["evaluate", "--weights", done.results / RUN / "weights.safetensors"], "is no file of `capsbench weights`"),
         (["weights", "nowhere", "--to", "x"], "nowhere holds no run"),
-        (["weights", done.results / RUN, "--to", "."], "--to is ., a folder; name the file, such as weights.safeten"),
+        (["weights", done.results / RUN, "--to", "."], "--to is ., a folder; name the file, such as capsnet-r3-reco"),
         (["weights", done.results / "runs/mnist/diverging/seed-0", "--to", "x"], "is a run of mnist that is failed"),
     ):
         said = done.capsbench(*arguments)

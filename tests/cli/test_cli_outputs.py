@@ -1,0 +1,56 @@
+"""Where `--to` and `--json` write, and where not: no device or pipe becomes a file, no link is lost, no run is hurt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from capsbench.cli.options import file_to_write
+from capsbench.cli.pack_results import pack_results
+from capsbench.errors import CapsbenchError
+from capsbench.files import write_json
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(CapsbenchError) as error:
+        file_to_write("--to", path, "mine.tar.gz")
+    return str(error.value)
+
+
+def test_a_folder_a_device_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    assert refused(tmp_path) == f"--to is {tmp_path}, a folder; name the file, such as {tmp_path / 'mine.tar.gz'}."
+    for path in (Path("/dev/null"), tmp_path / "pipe", tmp_path / "link"):
+        assert refused(path) == (
+            f"--to is {path}, which is no file and would be replaced by one; name a file, such as mine.tar.gz."
+        )
+
+
+def test_in_a_run_s_folder_nothing_is_written(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "mnist" / "cnn" / "seed-0"
+    write_json(run / "manifest.json", {})
+    (tmp_path / "link").symlink_to(run / "weights.safetensors")
+    for path in (run / "weights.safetensors", tmp_path / "link"):
+        assert refused(path) == (
+            f"--to is {run / 'weights.safetensors'}, inside a run's folder, whose files are its own; name a file "
+            "elsewhere, such as mine.tar.gz."
+        )
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_json(results / "plan.json", {"name": "results"})
+    there = tmp_path / "elsewhere.tar.gz"
+    there.write_text("an earlier one")
+    link = tmp_path / "link.tar.gz"
+    link.symlink_to(there.name)
+    pack_results(Console(quiet=True), results, link)
+    assert link.is_symlink()
+    assert there.read_bytes().startswith(b"\x1f\x8b")
+    there.unlink()  # a link to nowhere is a file that is still to be made
+    pack_results(Console(quiet=True), results, link)
+    assert there.is_file()
