@@ -140,6 +140,11 @@ class Plan(ResultsFile):
     notes: dict[str, list[str]] = {}  # sentences for the caption of each task's table
     runs: list[PlannedRun]
 
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        return check_name(name)
+
     @field_validator("tasks")
     @classmethod
     def _name_files(cls, tasks: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -267,6 +267,7 @@ def test_a_metric_without_a_value_is_named(folder: Path) -> None:
     ("change", "words"),
     [
         ({"schema": 2}, "schema"),
+        ({"name": "a\0b"}, "folder"),
         ({"tasks": {"../../outside": ["cnn"]}, "runs": []}, "folder"),
         ({"tasks": {"mnist": ["cnn"]}}, "does not list"),
         ({"runs": [{"task": "mnist", "variant": "cnn", "seed": -1}]}, "seed"),
