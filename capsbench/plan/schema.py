@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from capsbench.plan.spec import Said, Strict
+from capsbench.plan.spec import Said, Strict, Width
 from capsbench.plan.tasks import (
     PUBLISHED_STEPS,
     AffnistTask,
@@ -20,7 +20,6 @@ from capsbench.plan.tasks import (
     TaskPlan,
     TrainingPart,
     TwoDigitTask,
-    Width,
 )
 from capsbench.plan.tuning import Tuning
 

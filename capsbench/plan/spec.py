@@ -11,6 +11,7 @@ Loss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "nll", "sprea
 LinkedLoss = Literal["margin", "cross-entropy", "sigmoid-cross-entropy", "spread"]  # of models that end in logits
 Squash = Literal["hinton", "half", "exp", "tanh", "ratio"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Width = Annotated[float, Field(ge=1e-6, le=1)]  # of layers, as a share of the variant's own; each keeps one unit
 
 
 class Strict(BaseModel):

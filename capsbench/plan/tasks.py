@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from capsbench.plan.spec import Fraction, Said, Spec, Strict
+from capsbench.plan.spec import Fraction, Said, Spec, Strict, Width
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -34,7 +34,6 @@ Names = Annotated[list[str], Field(min_length=1)]
 Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
 Batch = Annotated[int, Field(gt=0, le=1_000_000)]
 Pairs = Annotated[int, Field(gt=0, le=1_000_000_000)]
-Width = Annotated[float, Field(ge=1e-6, le=1)]  # of layers, as a share of the variant's own; each keeps one unit
 
 
 def _or_says(words: str) -> WrapValidator:

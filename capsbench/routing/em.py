@@ -12,7 +12,7 @@ from capsbench.routing.passes import record, weighted_sum
 from capsbench.routing.types import Pass, Routed
 
 VARIANCE_FLOOR = 1e-9
-REFERENCE_CHILDREN = 100  # children of one parent at which Hinton 2018's costs and temperatures are set
+REFERENCE_CHILDREN = 100  # of one parent: ours, about what the convolutional layers of Hinton 2018 have (72 and 144)
 
 
 def expectation_maximisation(
@@ -27,8 +27,9 @@ def expectation_maximisation(
 ) -> Routed:
     """Fit one Gaussian with diagonal variance per output to votes u_hat [B, J, H, I] weighted by activations [B, I].
 
-    Source: Hinton, Sabour and Frosst 2018, procedure 1. R_ij starts at 1/J; each pass is an M step, between two
-    passes stands an E step (none after the last M).
+    Source: Hinton, Sabour and Frosst 2018, procedure 1; the schedule of lambda, which the paper leaves open, as its
+    authors gave it in the paper's discussion. The scale of the cost, 100 / I, is ours. R_ij starts at 1/J; each pass is
+    an M step, between two passes stands an E step (none after the last M).
 
     M: r_ij = R_ij a_i; mu_j, var_j its weighted mean and variance (+ 1e-9); cost_j = sum_h (beta_u + 0.5 ln var_jh)
     sum_i r_ij, scaled by 100 / I; a_j = sigmoid(lambda (beta_a - cost_j)), lambda = 0.01 (1 - 0.95^(t+1)).

@@ -25,7 +25,11 @@ def em_vector(
 ) -> Routed:
     """EM routing on vector capsules: a Gaussian per output, its activation is the length of the pose.
 
-    Source: Peer, Stabinger and Rodriguez-Sanchez, after Hinton, Sabour and Frosst 2018.
+    Source: after the code of Peer, Stabinger and Rodriguez-Sanchez, who take vectors through the EM of Hinton, Sabour
+    and Frosst 2018. Theirs has ln var where Hinton's cost has ln of the deviation, which is half of it, 1e-4 added to
+    the variance, a cost that grows with the number of inputs, betas drawn at random, and a bias in the votes. Here the
+    cost, its scale and what is added are those of `em.expectation_maximisation`, the betas start where told, and votes
+    have no bias.
 
     votes [B, I, J, D], children [B, I, d]; activations a_i = |u_i|. Poses are a_j mu_j/|mu_j| of
     `em.expectation_maximisation`, scores a_j. `beta_a`, `beta_u` [J]. `beta_a` counts under a lambda of at most 0.0014,

@@ -25,7 +25,8 @@ def inverted_attention(
 ) -> Routed:
     """Inverted dot-product attention: the outputs compete for each vote, poses are layer-normalised, not squashed.
 
-    Source: Tsai, Srivastava, Goh and Salakhutdinov 2020.
+    Source: Tsai, Srivastava, Goh and Salakhutdinov 2020. Their lower capsules are layer-normalised as well; here, as in
+    every row, they are squashed, and W starts as in every row. The head starts at 0 instead of at random.
 
     First pass: couplings 1/J, v_j = LN(sum_i u_hat_ij / J); every further one: c = softmax over the outputs of
     <u_hat_ij, v_j> / sqrt(D), v_j = LN(sum_i c_ij u_hat_ij). `gain`, `shift` [D] are LN's (one and zero without them;

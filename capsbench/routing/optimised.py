@@ -39,7 +39,8 @@ def optimised(
 ) -> Routed:
     """Routing as KL-regularised clustering: a small alpha makes the couplings hard, a large one uniform.
 
-    Source: Wang and Liu 2018.
+    Source: the update of the couplings is that of Wang and Liu 2018. Their scaling of W and of the outputs is not
+    followed: W is as in every row, and the squash, by default, Su's.
 
     One pass: c = softmax(b); s_j = sum_i c_ij u_hat_ij (+ bias); b_ij = prior_ij + <u_hat_ij, s_j/|s_j|> / alpha.
     The squash is applied once, to the last pass's s. alpha = 1 is `kmeans`. Raises RoutingError unless alpha > 0.

@@ -29,8 +29,8 @@ def self_attention(
 
     c_ij = softmax over the outputs of <u_hat_ij, sum_k u_hat_kj> / sqrt(D), plus `prior` [I, J] after the softmax (as
     published, so couplings need not sum to 1); v_j = squash(sum_i c_ij u_hat_ij), of length 1-e^-n by default.
-    Made for 16 inputs: with 1152 the sum saturates the softmax. `average` takes the mean over k instead of the sum,
-    an adaptation of this project. `iterations` is accepted and ignored.
+    Published for 16 inputs. `average` takes the mean over k instead of the sum, an adaptation of this project: over
+    1152 inputs its b_ij are so small that the softmax is uniform. `iterations` is accepted and ignored.
     """
     u_hat = inputs_last(votes)  # [B, J, D, I]
     _, _, dim, inputs = u_hat.shape

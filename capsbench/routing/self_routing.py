@@ -27,7 +27,8 @@ def self_routing(
 ) -> Routed:
     """Self-routing: a trained gate of each lower capsule decides where it goes, without agreement.
 
-    Source: Hahn, Pyeon and Kim 2019.
+    Source: Hahn, Pyeon and Kim 2019. Their lower capsules have activations of their own, a convolution with batch
+    normalisation and a sigmoid; here, as in every row, the length of a lower capsule says how active it is.
 
     votes [B, I, J, D], children [B, I, d]. c_i = softmax over the outputs of W_i u_i + b_i (`gate_weight` [I, J, d],
     `gate_bias` [I, J]; zeros without them, as published at the start). With a_i = |u_i| the score is

@@ -21,6 +21,7 @@ from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec, Spec
 from capsbench.routing import describe, names, resolve
 from capsbench.routing.checks import option_names
+from capsbench.routing.energy import entropy
 from capsbench.routing.parameters import parameters_of
 from capsbench.training.step import Step
 
@@ -262,3 +263,14 @@ def test_no_code_that_makes_weights_reads_the_plan_s_table_of_routings() -> None
         for path in (package / stage).rglob("*.py"):
             tree = ast.walk(ast.parse(path.read_text()))
             assert "ROUTINGS" not in {getattr(node, "id", getattr(node, "attr", None)) for node in tree}, path
+
+
+@pytest.mark.parametrize(("name", "least"), [("capsnet-self-attention", 0.999), ("capsnet-self-attention-average", 1)])
+def test_self_attention_over_1152_inputs_does_not_begin_saturated(name: str, least: float) -> None:
+    """Published for 16 inputs: over so many the sum of votes leaves couplings soft too, and the mean makes them equal."""
+    torch.manual_seed(0)
+    model = build_model(name, 28).eval()
+    with torch.inference_mode():
+        couplings = model(torch.rand(4, 1, 28, 28)).couplings
+    assert couplings.shape == (4, 1152, 10)
+    assert entropy(couplings, normalised=True).mean() >= least - 1e-6

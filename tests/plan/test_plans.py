@@ -298,9 +298,9 @@ def test_every_variant_of_the_suite_has_a_source_and_a_name() -> None:
 
 
 def test_variants_in_no_plan_of_the_suite_are_those_that_the_file_names() -> None:
-    text = (config_folder() / "variants.yaml").read_text()
+    text = (config_folder() / "variants.yaml").read_text().replace("\n# ", " ")
     plans = [path for path in config_folder().glob("*.yaml") if path.stem not in NO_PLANS]
     trained = {cell.base or cell.variant for path in plans for cell in House.load(path).cells}
-    said = re.search(r"work\. (.*?) are in no plan of config/:\n# they are here for plans of one's own", text)
+    said = re.search(r"work\. (.*?) are in no plan of config/: they are here for plans of one's own", text)
     assert said is not None
     assert set(re.split(r", | and ", said[1])) == load_variants().keys() - trained
