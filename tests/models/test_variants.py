@@ -267,7 +267,7 @@ def test_no_code_that_makes_weights_reads_the_plan_s_table_of_routings() -> None
 
 @pytest.mark.parametrize(("name", "least"), [("capsnet-self-attention", 0.999), ("capsnet-self-attention-average", 1)])
 def test_self_attention_over_1152_inputs_does_not_begin_saturated(name: str, least: float) -> None:
-    """Published for 16 inputs: over so many the sum of votes leaves couplings soft too, and the mean makes them equal."""
+    """Published for 16 inputs: over so many the sum of votes still leaves couplings soft, and the mean equal."""
     torch.manual_seed(0)
     model = build_model(name, 28).eval()
     with torch.inference_mode():
