@@ -100,7 +100,8 @@ class OnDevice(ast.NodeTransformer):
     """Takes the branch that a run on `device` goes, with data from files, where a condition asks for that alone."""
 
     def __init__(self, module: str, device: str) -> None:
-        self.module, self.device, self.guards = module, device, set()
+        self.module, self.device = module, device
+        self.guards: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Also cut off what stands after a return that is now certain."""

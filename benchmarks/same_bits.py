@@ -101,9 +101,10 @@ def main() -> int:
             (_, first), (what, second) = (made_by(tree, plan, variant, given) for tree in trees)
             files = sorted(file for file in first.keys() | second.keys() if first.get(file) != second.get(file))
             different += [f"{variant}: {', '.join(files)}"] if files else []
-            row = {"task": given.task, "variant": variant, "what_trains": what}
-            sources = zip(KINDS, zip(before[variant], after[variant], strict=True), strict=True)
-            runs.append({**row, **{kind: list(both) for kind, both in sources}, "bits": second})
+            row: dict[str, Any] = {"task": given.task, "variant": variant, "what_trains": what}
+            pairs = zip(before[variant], after[variant], strict=True)
+            row |= {kind: list(both) for kind, both in zip(KINDS, pairs, strict=True)}
+            runs.append(row | {"bits": second})
     if different:
         sys.exit("Not the same bits:\n  " + "\n  ".join(different))
     about = {"steps": given.steps, "precision": "float32", "device": given.device, "threads": given.threads}

@@ -116,7 +116,8 @@ def differences(before: dict[str, ast.Module], after: dict[str, ast.Module]) -> 
     for name in sorted(before.keys() | after.keys()):
         texts = [ast.unparse(ast.fix_missing_locations(tree[name])) if name in tree else "" for tree in (before, after)]
         if texts[0] != texts[1]:
-            lines = difflib.unified_diff(*(text.splitlines() for text in texts), name, name, lineterm="", n=1)
+            first, second = (text.splitlines() for text in texts)
+            lines = difflib.unified_diff(first, second, name, name, lineterm="", n=1)
             yield "\n".join(f"  {line}" for line in lines)
 
 

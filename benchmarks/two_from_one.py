@@ -32,7 +32,7 @@ import torch
 from finished_run import as_planned, manifest_of
 from torch import Tensor, nn
 
-from capsbench.cli.options import refuse_folder
+from capsbench.cli.options import file_to_write
 from capsbench.data.digits import load_digits
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.run import load_model
@@ -60,7 +60,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     try:
-        refuse_folder("--to", given.to, "two-from-one.json")
+        given.to = given.to and file_to_write("--to", given.to, "two-from-one.json")
         rows = [row for run in given.runs for row in looked_at(run, given.plan)]
     except CapsbenchError as error:
         sys.exit(str(error))
@@ -112,7 +112,7 @@ def looked_at(run: Path, plan: Path) -> list[dict[str, Any]]:
 def given_by(model: nn.Module, images: Tensor) -> Tensor:
     """What the model's last linear map gives each class of images [n, 1, H, W]: [n, K, D] float32, D = 1 of numbers."""
     seen: list[Tensor] = []
-    handle = model.classes.register_forward_hook(lambda module, inputs, output: seen.append(output))  # type: ignore[operator, union-attr]
+    handle = model.classes.register_forward_hook(lambda module, inputs, output: seen.append(output))  # type: ignore[union-attr]
     try:
         model(images)
     finally:

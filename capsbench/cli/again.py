@@ -1,8 +1,12 @@
-"""Finished runs that a command is about to make again: said before, since nothing brings the old ones back."""
+"""Runs, finished or half trained, that a command is about to make again: said before, as nothing brings them back."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from rich.console import Console
+from safetensors import SafetensorError, safe_open
 
 from capsbench.data.affnist_place import measured_on
 from capsbench.files import read_json, read_record
@@ -15,19 +19,36 @@ NAMED = 3
 
 
 def say_what_is_made_again(console: Console, house: House, runs: list[tuple[Cell, int]], data: str) -> None:
-    """Name the finished ones among `runs` (cell, seed), which are not done any more, and what changed since.
+    """Name those among `runs` (cell, seed) that are finished but not done any more, and what changed since.
 
-    `data`: the digest of what would be trained on.
+    And those that were stopped half-way, of another training than they would be now: that their checkpoints are not
+    gone on from. `data`: the digest of what would be trained on.
     """
     again: dict[str, list[str]] = {}
     for cell, seed in runs:
-        is_done = read_record(house.run_folder(cell, seed) / "manifest.json").get("status") == "done"
+        folder = house.run_folder(cell, seed)
+        is_done = read_record(folder / "manifest.json").get("status") == "done"
         if is_done and (changed := what_changed(house, cell, seed, data)):
-            again.setdefault(changed, []).append(f"{cell.label} seed {seed}")
-    for changed, labels in again.items():
+            again.setdefault(f"made again, as the {changed} changed", []).append(f"{cell.label} seed {seed}")
+        elif (of := _half_trained(folder)) and of != run_digests(house, cell, seed, data, measured_on(house, cell))[
+            "run"
+        ]:
+            why = "begun again, as config, source or data changed since the checkpoint"
+            again.setdefault(why, []).append(f"{cell.label} seed {seed}")
+    for why, labels in again.items():
         more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
-        said = f"made again, as the {changed} changed: {', '.join(labels[:NAMED])}{more}"
-        console.print(said, style="yellow", markup=False)
+        console.print(f"{why}: {', '.join(labels[:NAMED])}{more}", style="yellow", markup=False)
+
+
+def _half_trained(folder: Path) -> str | None:
+    """The digest of the run whose last checkpoint lies in a folder; None where there is none that can be read."""
+    path = folder / "checkpoint" / "last.safetensors"
+    try:
+        with safe_open(path, framework="numpy") as file:
+            said = json.loads((file.metadata() or {}).get("capsbench", "{}")).get("run")
+    except (OSError, SafetensorError, ValueError, AttributeError):
+        return None
+    return said if isinstance(said, str) else None
 
 
 def what_changed(house: House, cell: Cell, seed: int, data: str) -> str:

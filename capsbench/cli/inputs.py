@@ -97,13 +97,14 @@ def try_routings(house: House, cells: Iterable[Cell]) -> None:
     if not to_try:
         return
     from capsbench.evaluation.microscope import passes_of
+    from capsbench.models.repeatable import build_and_try_twice
     from capsbench.models.trial import build_and_try, try_passes
 
     folder = house.path.parent
     for cell in to_try:
         size = cell.options.IMAGE[0]
         try:
-            model = build_and_try(cell.spec, size, folder)
+            model = (build_and_try_twice if is_custom(cell.routing) else build_and_try)(cell.spec, size, folder)
             _refuse_idle_passes(model, cell)
             if getattr(cell.options, "routing_images", 0):
                 try_passes(model, size, folder, passes_of(model, cell.spec))

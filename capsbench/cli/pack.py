@@ -5,11 +5,9 @@ What that machine brings back is packed by pack_results.py.
 
 from __future__ import annotations
 
-import io
 import shlex
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from capsbench.cli.pack_packages import fetch, listed, missing_packages
 from capsbench.cli.pack_results import write_archive
 from capsbench.data.raw import TORCHVISION
 from capsbench.data.source import find_source, verify
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import whole_file, write_json
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
@@ -97,8 +95,10 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "capsbench-pack"
         root.mkdir()
-        with tarfile.open(fileobj=io.BytesIO(code)) as stored:
-            stored.extractall(root, filter="data")
+        unpacked = subprocess.run(["tar", "-x"], cwd=root, input=code, capture_output=True, check=False)
+        if unpacked.returncode:
+            *_, why = unpacked.stderr.decode(errors="replace").strip().splitlines() or ["tar failed"]
+            raise ResourceError(f"{root} cannot be written ({why}); make room there, or set TMPDIR to another place.")
         data = root / "data" / TORCHVISION["mnist"] / "raw"
         data.mkdir(parents=True)
         assert source.folder is not None

@@ -123,9 +123,9 @@ def find_variant(name: str, folder: Path) -> Spec:
     check_custom(name, folder, f"variant {name}")
     spec = custom_variant(name, specs, folder)
 
-    from capsbench.models.trial import build_and_try
+    from capsbench.models.repeatable import build_and_try_twice
 
-    build_and_try(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
+    build_and_try_twice(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
     return spec
 
 
@@ -143,7 +143,7 @@ def show_variant(console: Console, name: str, folder: Path) -> None:
         described = describe(routing, folder)
         console.print(f"routing: {described.title} Source: {described.source}.")
         if is_custom(routing):
-            console.print("routing: tried on one batch, forward and backward.")
+            console.print("routing: tried on small batches, forward, backward, and again.")
     for task, kind in TASKS.items():
         variants = kind.model_construct(variants=[name])
         if variants.unfit(spec) is None:

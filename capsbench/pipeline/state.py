@@ -50,7 +50,8 @@ def described(house: House, data: dict[str, str]) -> dict[str, Any]:
 def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
     """`described`, and of each run that is trained the digest that its metrics must have: its options and source.
 
-    They may have changed since it was evaluated; the report then names it.
+    They may have changed since it was evaluated, and the source that trained it since it was trained (`outdated`); the
+    report then names it.
     """
     said = described(house, data)
     runs = ((cell, seed) for cell in house.cells for seed in cell.seeds)  # as House.describe lists them
@@ -59,7 +60,18 @@ def described_now(house: House, data: dict[str, str]) -> dict[str, Any]:
         manifest = read_record(folder / "manifest.json")
         if {"digest", "weights"} <= manifest.keys():
             run["evaluation"] = stored_digest(folder, cell, manifest)
+            if finished(house, cell, seed, data["digest"]) is None and _is_of_this_plan(
+                house, cell, seed, data, manifest
+            ):
+                run["outdated"] = True
     return said
+
+
+def _is_of_this_plan(house: House, cell: Cell, seed: int, data: dict[str, str], manifest: dict[str, Any]) -> bool:
+    """Whether all but the source that trained a run is as the plan has it now."""
+    now = run_digests(house, cell, seed, data["digest"], measured_on(house, cell))
+    made = manifest.get("digests")
+    return isinstance(made, dict) and all(made.get(key) == now.get(key) for key in ("config", "data", "test_set"))
 
 
 def report_source() -> str:

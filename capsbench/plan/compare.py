@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from capsbench.plan.routings import ROUTINGS
+from capsbench.plan.routings import ROUTINGS, is_custom
 from capsbench.plan.tuning import DECAYS, RATES
 from capsbench.plan.variants import RoutingOptions
 
@@ -62,14 +62,15 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     keys = [key for key in mine if key in theirs]
     rerouted = mine.get("routing") != theirs.get("routing")
     facts = ROUTINGS.get(str(mine.get("routing")))
+    outside = any(is_custom(str(side.get("routing", ""))) for side in (mine, theirs))
     own = {"iterations": facts.passes, "squash": facts.squash, "normaliser": facts.normaliser} if facts else {}
     found = []
     for key in keys:
         value, reference = mine.get(key), theirs.get(key)
         if value == reference or (kinds and key in own_layers):
             continue
-        # None is no choice: such a routing may well have a softmax of its own
-        if key == "normaliser" and None in (value, reference):
+        # None is no choice: such a routing may well have a softmax of its own, and one from outside its own squash
+        if (key == "normaliser" or (key == "squash" and outside)) and None in (value, reference):
             continue
         brought = not kinds and rerouted and key in RoutingOptions.OF_THE_ROUTING
         found.append(

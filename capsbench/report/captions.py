@@ -166,7 +166,7 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
         )
     if outdated := results.count("outdated", task):
         sentences.append(
-            "In the means, but scored with options or source code other than today's: "
+            "In the means, but trained or scored with source code, or scored with options, other than today's: "
             f"{counted(outdated, 'result')}, listed on the report page."
         )
     if with_paper:

@@ -13,6 +13,7 @@ from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets,
 from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
 
+OTHERWISE_TRAINED = "trained by source code other than today's; `capsbench run` or `train` makes it again"
 OTHERWISE_SCORED = "scored with options or source code other than today's plan and evaluation have"
 NO_MANIFEST = "no manifest yet: not trained, or training is under way"
 
@@ -83,6 +84,8 @@ def _read_run(results: Results, key: RunKey, config: str | None, planned: dict[R
     else:
         if manifest.status == "failed":
             results.problem("failed", path, key, manifest.reason or "no reason was recorded")
+        if planned[key].outdated:
+            results.problem("outdated", path, key, OTHERWISE_TRAINED)
         return Run(key, folder, manifest)
     results.problem("foreign", path, key, reason)
     return None

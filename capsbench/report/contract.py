@@ -75,10 +75,14 @@ class RunName(ResultsFile):
 
 
 class PlannedRun(RunName):
-    """A run of the plan, with the digest of its resolved config and the one that its metrics must have."""
+    """A run of the plan, with the digest of its resolved config and the one that its metrics must have.
+
+    outdated: it was trained by source that has changed since.
+    """
 
     config: str | None = None
     evaluation: str | None = None
+    outdated: bool = False
 
 
 class Reduced(ResultsFile):

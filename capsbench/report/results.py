@@ -37,7 +37,7 @@ KINDS: dict[Kind, str] = {  # in the order of the report's list of problems
     "foreign": "made with another plan, config or data set",
     "undefined": "the metric has no value for this run",
     "mixed": "in the means, but made with other versions, devices or settings than the runs beside it",
-    "outdated": "in the means, but scored with options or source code other than today's",
+    "outdated": "in the means, but trained or scored with source code, or scored with options, other than today's",
     "missing": "in the plan, but not there yet",
     "not drawn": "a file beside the metrics cannot be read or contradicts them; figures, claims or intervals lack it",
 }

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from capsbench.cli.again import say_what_is_made_again, what_changed
 from capsbench.files import write_json
 from capsbench.plan import House
 from capsbench.plan.done import run_digests
+from capsbench.training.checkpoint import write_tensors
 
 PLAN = """
 budget: reduced
@@ -46,6 +48,21 @@ def test_finished_runs_that_are_replaced_are_named_with_what_changed(house: Hous
         "made again, as the training source changed: mnist/cnn seed 0",
         "made again, as the config and training source changed: mnist/cnn seed 3",
     ]
+
+
+def test_a_run_that_was_stopped_half_way_in_another_training_is_named(house: House) -> None:
+    cell = house.cells[0]
+    digests = {seed: run_digests(house, cell, seed, "data")["run"] for seed in cell.seeds}
+    for seed, run in {0: "another", 1: digests[1], 2: None}.items():
+        path = house.run_folder(cell, seed) / "checkpoint" / "last.safetensors"
+        write_tensors(path, {"sums": torch.zeros(1)}, {"run": run})
+    torn = house.run_folder(cell, 3) / "checkpoint" / "last.safetensors"
+    torn.parent.mkdir(parents=True)
+    torn.write_bytes(path.read_bytes()[:20])
+    console = Console(record=True, width=300)
+    say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds], "data")
+    said = "begun again, as config, source or data changed since the checkpoint: mnist/cnn seed 0"
+    assert console.export_text().strip() == said
 
 
 def test_of_many_some_are_named(house: House) -> None:

@@ -47,3 +47,20 @@ def test_a_row_without_a_decoder_differs_in_it_whatever_its_kind_of_model(row: s
     (entry,) = (entry for entry in shipped if entry["variant"] == row)
     assert entry["reference"] == "capsnet-r3-recon"
     assert {found["factor"] for found in entry["differs"]} == {"model", "loss", "reconstruction"}
+
+
+def test_of_a_routing_from_outside_no_squash_is_said_that_its_plan_does_not_say(tmp_path: Path) -> None:
+    """What it does with its sums is its own: `squash: none` would be said of code that may well squash."""
+    (tmp_path / "mine.py").write_text("def route(votes): ...\n")
+    text = (
+        TUNED.replace("cnn, ", "")
+        .replace("tuned: true", "")
+        .replace("references: {REFERENCES}", "reference: capsnet-r3")
+    )
+    text = text.replace("[capsnet-r3]", "[capsnet-r3, 'mine:route', squashed]")
+    own = "variants: {squashed: {base: capsnet-r3, routing: 'mine:route', squash: half}}\n"
+    (tmp_path / "own.yaml").write_text(text.replace("tuning: {steps: 7}\n", own))
+    entries = House.load(tmp_path / "own.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    said = {entry["variant"]: {found["factor"] for found in entry["differs"]} for entry in entries}
+    assert "squash" not in said["mine.route"]
+    assert "squash" in said["squashed"]

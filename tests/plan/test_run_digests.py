@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from capsbench.files import write_json
+from capsbench.pipeline import described_now
 from capsbench.plan import House
 from capsbench.plan.done import run_digests
 from capsbench.plan.tasks import TASKS
+from capsbench.provenance import digest_of
 
 PLAN = """
 budget: reduced
@@ -81,3 +84,24 @@ def test_runs_that_are_older_than_a_key_keep_their_digest_at_its_default(tmp_pat
     said, unsaid = (run_digest(tmp_path, "two_digit", *option) for option in (("squeezed", "false"), ("pairs", 10_000)))
     assert said == unsaid
     assert "squeezed" not in TASKS["two_digit"](variants=["given"]).training_options()
+
+
+@pytest.mark.parametrize(
+    ("changed", "outdated"),
+    [({}, False), ({"training_source": "s"}, True), ({"training_source": "s", "config": "c"}, False)],
+)
+def test_a_run_of_this_config_that_other_source_trained_is_outdated(
+    tmp_path: Path, results: Path, changed: dict[str, str], outdated: bool
+) -> None:
+    """Another config is another run, which the report leaves out."""
+    (tmp_path / "plan.yaml").write_text(PLAN.format(task="mnist", variant="cnn", option="test_images", value=400))
+    house = House.load(tmp_path / "plan.yaml")
+    cell, data = house.cells[0], {"name": "mnist", "badge": "MNIST", "digest": "d"}
+    digests = run_digests(house, cell, 0, "d") | changed
+    digest = digest_of({key: digests[key] for key in ("config", "training_source", "data")})
+    assert changed or digest == digests["run"]
+    run = {"task": "mnist", "variant": "cnn", "seed": 0}
+    manifest = {"run": run, "status": "done", "weights": "w", "dataset": {}, "digest": digest, "digests": digests}
+    write_json(house.run_folder(cell, 0) / "manifest.json", manifest)
+    (run,) = described_now(house, data)["runs"]
+    assert run.get("outdated", False) is outdated

@@ -183,6 +183,16 @@ def test_metrics_of_another_evaluation_than_the_plan_s_are_named(folder: Path) -
     assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("outdated", "cnn", 1, "test")
     assert problem.reason.startswith("scored with options or source code other than")
     caption = " ".join(table_caption(results, "mnist", with_paper=False))
-    assert "scored with options or source code other than today's: 1 result, listed on the report page." in caption
+    assert "or scored with options, other than today's: 1 result, listed on the report page." in caption
     assert "Not all runs compared" not in caption  # that is of machines, versions and settings
+    assert seeds(results, "cnn") == [0, 1, 2]
+
+
+def test_a_run_that_other_source_trained_is_named(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    runs = [run | ({"outdated": True} if run["variant"] == "cnn" and run["seed"] == 1 else {}) for run in plan["runs"]]
+    toy.write_json(folder / "plan.json", plan | {"runs": runs})
+    problem = only(results := collect(folder))
+    assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("outdated", "cnn", 1, None)
+    assert problem.reason == "trained by source code other than today's; `capsbench run` or `train` makes it again"
     assert seeds(results, "cnn") == [0, 1, 2]

@@ -1,0 +1,111 @@
+"""Whether a routing from outside gives figures that mean something: the same again, and of each image alone."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.errors import RoutingError
+from capsbench.models.capsule_layer import capsule_layers
+from capsbench.models.layout import channels_last
+from capsbench.models.trial import build_and_try
+from capsbench.plan.variants import Spec
+
+CLOSE = (
+    1e-3  # of the largest value: sums in another order differ by a millionth, what looks at other images by far more
+)
+SETTINGS = {  # of torch, for the whole process: with another, every row that trains after it would be another
+    "the precision of float32 products": torch.get_float32_matmul_precision,
+    "the default dtype": torch.get_default_dtype,
+    "deterministic algorithms": torch.get_deterministic_debug_mode,
+    "the number of threads": torch.get_num_threads,
+    "gradients": torch.is_grad_enabled,
+    "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+    "TF32": lambda: (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
+    "cuDNN": lambda: (
+        torch.backends.cudnn.enabled,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+    ),
+}
+
+
+def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
+    """The untrained model of a spec whose routing lies in `folder`, tried as training and evaluation need it.
+
+    Raises RoutingError as `build_and_try`, `refuse_other_settings` and `try_twice`.
+    """
+    before = torch_settings()
+    model = build_and_try(spec, image_size, folder)
+    refuse_other_settings(before, spec.routing)  # type: ignore[attr-defined]
+    try_twice(model, image_size)
+    return model
+
+
+def torch_settings() -> dict[str, Any]:
+    """What torch is set to that decides the bits of every computation in this process."""
+    return {name: _value_of(name) for name in SETTINGS}
+
+
+def _value_of(name: str) -> Any:
+    try:
+        return SETTINGS[name]()
+    except RuntimeError as error:  # torch's words for settings that contradict each other
+        return str(error)
+
+
+def refuse_other_settings(before: dict[str, Any], routing: str) -> None:
+    """Raise RoutingError where torch is set to something else than before a routing was imported and tried."""
+    after = torch_settings()
+    changed = [name for name, value in before.items() if after[name] != value]
+    if changed:
+        raise RoutingError(
+            f"routing {routing!r}: it changes {' and '.join(changed)} for the whole process, so that other rows would "
+            f"train with it too (torch: {before[changed[0]]}, now {after[changed[0]]}); leave torch's settings alone."
+        )
+
+
+def try_twice(model: nn.Module, image_size: int) -> None:
+    """Show copies of `model`, as it is evaluated, the same small batch twice, and its last image alone.
+
+    Raises RoutingError, naming the routing: it changes its votes in place, which diagnostics read after it; or its
+    poses are others the second time (randomness, or state that outlives a call), or beside other images.
+    """
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    trial = channels_last(copy.deepcopy(model).eval())
+    changed: list[str] = []
+    for layer in capsule_layers(trial):
+        _watch(layer.routing, changed)
+    name = " and ".join(sorted({repr(layer.routing.routing_name) for layer in capsule_layers(trial)}))
+    with torch.no_grad():
+        first, second, alone = (trial(shown).poses for shown in (images, images, images[2:]))
+    if changed:
+        raise RoutingError(f"routing {name}: it changes its votes in place, which others read after it; change a copy.")
+    if _apart(first, second):
+        raise RoutingError(
+            f"routing {name}: shown the same images again, in evaluation, it gives other poses; randomness, or state "
+            "that outlives a call, would make figures that nobody gets again. Leave either out where `self.training` "
+            "is false."
+        )
+    if _apart(first[2:], alone):
+        raise RoutingError(
+            f"routing {name}: in evaluation an image's poses depend on the other images of its batch, so test digits "
+            "would decide each other's classes; look at one image at a time."
+        )
+
+
+def _watch(routing: nn.Module, changed: list[str]) -> None:
+    """Note in `changed` each call of a routing after which its votes are not what they were."""
+    before: list[Tensor] = []
+    routing.register_forward_pre_hook(lambda _, given: before.append(given[0].clone()))
+    routing.register_forward_hook(
+        lambda _, given, __: None if torch.equal(before.pop(), given[0]) else changed.append("votes")
+    )
+
+
+def _apart(a: Tensor, b: Tensor) -> bool:
+    return bool((a - b).abs().max() > CLOSE * a.abs().max())
