@@ -102,7 +102,7 @@ def test_what_was_matched_elsewhere_than_the_plan_now_says_judges_nothing(tmp_pa
     said = claim(
         "value", cell="affnist/cnn-pool", condition="matched", metric="accuracy", data="affnist-synth", expected=66.0
     )
-    for level, why in ((95.0, "was matched at 95.00 %"), (99.22, None)):
+    for level, why in ((95.0, "was matched at 95.00 %"), (99.6, "was matched at 99.60 %"), (99.22, None)):
         of_another_evaluation(folder)
         for seed in range(5):
             path = toy.run_folder(folder, "affnist", "cnn-pool", seed) / "matched" / "metrics.json"
