@@ -60,14 +60,20 @@ def plan(path: PlanPath) -> None:
 def variants(
     name: Annotated[str | None, typer.Argument(help="Show this one in full; also takes my_file:my_routing.")] = None,
     folder: Annotated[Path, typer.Option(help="The folder that contains my_file.py.")] = Path(),
+    plan: Annotated[Path | None, typer.Option(help="List those of this plan, its own among them, or show one.")] = None,
 ) -> None:
-    """List the variants that a plan can name, or show one: its resolved spec and parameters."""
-    from capsbench.cli.variants import list_variants, show_variant
+    """List the variants that a plan can name, or show one: its resolved spec, at full width, and parameters."""
+    from capsbench.cli.variants import list_variants, planned_variants, show_variant
 
+    if plan is not None:
+        if folder != Path():
+            raise CapsbenchError("--plan and --folder exclude each other: a plan's routings lie beside it.")
+        folder = plan.parent
+    planned = None if plan is None else planned_variants(plan)
     if name is None:
-        list_variants(console, load_variants())
+        list_variants(console, planned or load_variants(), folder)
     else:
-        show_variant(console, name, folder)
+        show_variant(console, name, folder, planned)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from rich.text import Text
 from capsbench.errors import PlanError, nearest
 from capsbench.plan import load_variants
 from capsbench.plan.custom import check_custom
-from capsbench.plan.load import custom_variant
+from capsbench.plan.load import custom_variant, load_plan
 from capsbench.plan.routings import CUSTOM_ROUTING, ROUTINGS, is_custom
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec, CnnSpec, EmCapsNetSpec, ResNetSpec, Spec, TwoDigitSpec
@@ -93,8 +93,14 @@ def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
         return count_parameters(build_model(spec, image_size, folder))
 
 
-def list_variants(console: Console, specs: dict[str, Spec]) -> None:
-    """One row a variant."""
+def planned_variants(path: Path) -> dict[str, Spec]:
+    """The variants that a plan's tasks name, at full width. Raises PlanError."""
+    return load_plan(path)[1]
+
+
+def list_variants(console: Console, specs: dict[str, Spec], folder: Path) -> None:
+    """One row a variant; routings from outside are in `folder`."""
+    reference = load_variants()[REFERENCE]
     table = Table(
         Column("variant", no_wrap=True, min_width=max(map(len, specs))),  # a name is there to be copied
         Column("parameters", no_wrap=True, min_width=10),
@@ -104,34 +110,38 @@ def list_variants(console: Console, specs: dict[str, Spec]) -> None:
     )
     for name, spec in specs.items():
         size = TASKS[spec.home].IMAGE[0]
-        count = f"{parameters(spec, size):,}"
-        table.add_row(name, count, f"{size}x{size}", Text(differences(spec, specs[REFERENCE])), Text(spec.source))
+        count = f"{parameters(spec, size, folder):,}"
+        table.add_row(name, count, f"{size}x{size}", Text(differences(spec, reference)), Text(spec.source))
     console.print(table)
 
 
-def find_variant(name: str, folder: Path) -> Spec:
-    """The spec of a shipped variant, or of a routing `my_file:my_routing` in `folder`.
+def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
+    """The spec of a shipped variant, of one that a plan names, or of a routing `my_file:my_routing` in `folder`.
 
     Raises PlanError where there is none, RoutingError where the routing does not do what is expected of one.
     """
-    specs = load_variants()
-    if name in specs:
-        return specs[name]
-    if not CUSTOM_ROUTING.fullmatch(name):
-        hint = "; a routing outside the suite is my_file:my_routing." if is_custom(name) else nearest(name, specs)
-        raise PlanError(f"There is no variant {name!r}{hint}")
-    check_custom(name, folder, f"variant {name}")
-    spec = custom_variant(name, specs, folder)
+    shipped = load_variants()
+    specs = shipped | planned
+    if name not in specs:
+        if not CUSTOM_ROUTING.fullmatch(name):
+            hint = "; a routing outside the suite is my_file:my_routing." if is_custom(name) else nearest(name, specs)
+            raise PlanError(f"There is no variant {name!r}{hint}")
+        check_custom(name, folder, f"variant {name}")
+        specs[name] = custom_variant(name, shipped, folder)
+    spec = specs[name]
+    if is_custom(getattr(spec, "routing", "")):
+        from capsbench.models.repeatable import build_and_try_twice
 
-    from capsbench.models.repeatable import build_and_try_twice
-
-    build_and_try_twice(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
+        build_and_try_twice(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
     return spec
 
 
-def show_variant(console: Console, name: str, folder: Path) -> None:
-    """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits."""
-    spec = find_variant(name, folder)
+def show_variant(console: Console, name: str, folder: Path, planned: dict[str, Spec] | None = None) -> None:
+    """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits.
+
+    `planned`: those of a plan in `folder`, beside the suite's.
+    """
+    spec = find_variant(name, folder, planned or {})
     console.print(Text.assemble((name, "bold"), f": {spec.title or name}"))
     dumped = yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None)
     console.print(dumped.rstrip(), markup=False)

@@ -123,6 +123,37 @@ def test_variants_shows_one_whole(place) -> None:
     assert "6,804,224 parameters on mnist (28x28)" in said.out  # in a process of its own, with all that it prints
 
 
+CUSTOM = REPOSITORY / "examples" / "custom_routing"
+
+
+def test_variants_lists_and_shows_those_of_a_plan() -> None:
+    """The plan's own too, with what has become of every key; no other command tells."""
+    plan = CUSTOM / "custom-routing.yaml"
+    said = variants("--plan", str(plan), width=200)
+    rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
+    assert rows == ["capsnet-r3-recon", "my_routing:cosine", "cosine-sharp"]
+    assert "routing my_routing:cosine, sharpness 16.0" in said
+    shown = variants("cosine-sharp", "--plan", str(plan), width=200)
+    assert shown.startswith("cosine-sharp: Cosine routing, sharpness 16\n")
+    for line in ("routing: my_routing:cosine", "routing_options: {sharpness: 16.0}", "iterations: 3", "mask: class"):
+        assert f"\n{line}\n" in shown
+    assert "tried on small batches" in shown
+    assert "8,215,568 parameters on mnist (28x28)" in shown
+    assert "6,804,224 parameters on mnist" in variants("capsnet-r3", "--plan", str(plan), width=200)
+
+
+def test_variants_of_a_plan_are_looked_for_beside_it(tmp_path: Path) -> None:
+    plan = CUSTOM / "custom-routing.yaml"
+    for args, sentence in (
+        (["cosine-sharpe", "--plan", str(plan)], "There is no variant 'cosine-sharpe'; did you mean 'cosine-sharp'?"),
+        (["--plan", str(plan), "--folder", str(tmp_path)], "--plan and --folder exclude each other"),
+        (["--plan", str(tmp_path / "none.yaml")], "There is no file"),
+    ):
+        done = CliRunner().invoke(app, ["variants", *args])
+        assert done.exit_code != 0
+        assert sentence in str(done.exception)
+
+
 def test_data_says_which_and_prints_checksums(place) -> None:
     place.plan()
     said = place.capsbench("data", "tiny.yaml")
