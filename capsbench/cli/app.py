@@ -15,7 +15,7 @@ from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
 from capsbench.cli.options import MOST_THREADS, Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
 from capsbench.errors import CapsbenchError, counted
-from capsbench.pipeline import dataset_record, described_now, open_house
+from capsbench.pipeline import dataset_record, open_house, write_plan
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.provenance import cores
 
@@ -200,7 +200,7 @@ def report(
 
     if where.suffix in (".yaml", ".yml"):
         house, source = open_plan(console, where, data=False)
-        make_report(console, house.folder, described_now(house, dataset_record(source)), done)
+        make_report(console, house.folder, lambda: write_plan(house, dataset_record(source)), done)
     else:
         make_report(console, where, None, done)
 

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from capsbench.cli.again import what_changed
 from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
-from capsbench.files import read_record, whole_file, write_json
+from capsbench.files import read_record, whole_file
 from capsbench.locks import is_held, lock, sole, writable
-from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_results, with_current_choice
+from capsbench.pipeline import dataset_record, finished, is_over, open_results, with_current_choice, write_plan
 from capsbench.plan import Cell, House
 from capsbench.plan.done import read_again
 from capsbench.plan.schema import SAFE_NAME
@@ -78,7 +78,7 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
             for seed in cell.seeds:
                 if there.run_folder(cell, seed) in there_are:
                     done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
-        write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
+        write_plan(house, dataset_record(source))
     _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
     return sum(what not in (BROUGHT, KEPT) and not (is_other and what.startswith(OF_ANOTHER)) for what in done.values())
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -12,21 +12,22 @@ from capsbench.locks import DRAWING, sole, writable
 from capsbench.pipeline import numbers_digest
 
 
-def make_report(console: Console, folder: Path, described: dict[str, Any] | None, done: Path | None) -> None:
-    """Write plan.json (if there is a plan), tables, figures and report.html of a results folder, one process at a time.
+def make_report(console: Console, folder: Path, describe: Callable[[], None] | None, done: Path | None) -> None:
+    """Make tables, figures and report.html of a results folder, one process at a time.
 
-    Raises DataError after that if files are damaged, but in a job of Snakemake's: one that fails takes what it wrote
-    with it. `done` has what is said of them then, for whoever started Snakemake.
+    `describe` writes plan.json, where there is a plan. Raises DataError after that if files are damaged, but not in a
+    job of Snakemake's: one that fails takes what it wrote with it. `done` has what is said of them then, for whoever
+    started Snakemake.
     """
     from capsbench.cli.folders import damaged, refuse_damaged, say_problems
     from capsbench.report import build_report
     from capsbench.report.contract import read_plan
 
-    if described is None:
+    if describe is None:
         read_plan(folder)  # what is no folder of results is refused before a lock is put in it
     with sole(folder, console.print, DRAWING), writable(folder):
-        if described is not None:
-            write_json(folder / "plan.json", described)
+        if describe is not None:
+            describe()
         numbers = numbers_digest(folder)
         made = build_report(folder)
     say_problems(console, made.problems)

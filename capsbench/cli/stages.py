@@ -28,7 +28,7 @@ from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import write_json
 from capsbench.locks import sole, writable
-from capsbench.pipeline import WHOSE, dataset_record, described_now, finished, with_current_choice
+from capsbench.pipeline import WHOSE, dataset_record, finished, with_current_choice, write_plan
 from capsbench.plan import Cell, House
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def train_cells(
         with writable(house.folder):  # known before anything is imported or loaded
             house.folder.mkdir(parents=True, exist_ok=True)
             if not any((house.folder / name).is_file() for name in WHOSE):  # from here on it is this plan's
-                write_json(house.folder / "plan.json", described_now(house, dataset))
+                write_plan(house, dataset)
         already = trained if evaluate else None
         trained = trained + _train(console, house, source, dataset, waiting, device, threads, tensorboard, already)
     elif evaluate:

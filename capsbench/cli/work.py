@@ -21,9 +21,8 @@ from capsbench.cli.tune import tune_cells
 from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted, refuse_lost_gpu
-from capsbench.files import write_json
 from capsbench.locks import claimed, is_held, writable
-from capsbench.pipeline import dataset_record, described_now, finished, is_over, open_house, with_current_choice
+from capsbench.pipeline import dataset_record, finished, is_over, open_house, with_current_choice, write_plan
 from capsbench.plan import Cell, House
 
 OUT_OF_MEMORY = ": out of memory"  # in the sentence of a run that does not fit; the next one may
@@ -184,7 +183,7 @@ def _say_failed(console: Console, runs: list[Todo], why: str) -> None:
 
 def _describe(house: House, source: DataSource) -> None:
     with writable(house.folder):
-        write_json(house.folder / "plan.json", described_now(house, dataset_record(source)))
+        write_plan(house, dataset_record(source))
 
 
 def _tuned(console: Console, run: Todo, device: str | None, threads: int) -> tuple[House, Cell]:

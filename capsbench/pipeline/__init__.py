@@ -1,5 +1,6 @@
 """A plan, its data and what of it is done. The Snakefile asks for `Pipeline`, commands for the rest; no torch here."""
 
+from capsbench.pipeline.copies import write_plan
 from capsbench.pipeline.house import STAND_IN, WHOSE, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
 from capsbench.pipeline.state import described, described_now, finished, is_over, numbers_digest, with_current_choice
@@ -17,4 +18,5 @@ __all__ = [
     "open_house",
     "open_results",
     "with_current_choice",
+    "write_plan",
 ]

@@ -21,7 +21,7 @@ OF_A_RUN = ("manifest.json", "history.csv", "curve.csv")
 OF_A_CONDITION = ("metrics.json", "*.csv")
 OF_THE_PLAN = (
     *("plan.json", "data.json", "cost.json", "claims.json", "report.html", "tables/*", "figures/*"),
-    "tuning/*/*.json",
+    *("tuning/*/*.json", "*.yaml", "*.py", "plan/**/*"),
 )
 TYPES = {".md": "text/markdown", ".tex": "application/x-tex", ".csv": "text/csv", ".json": "application/json"}
 

@@ -107,6 +107,7 @@ def write_html(
         commits=_commits(results),
         cells=anchors,
         commands=_commands(results),
+        copy=_copy(results),
         folder=shlex.quote(results.plan.name),
         css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
         script=Markup((TEMPLATES / "report.js").read_text(encoding="utf-8")),
@@ -194,4 +195,12 @@ def _commands(results: Results) -> list[str]:
     """What trains the whole plan and makes this report again, from the commit on where there is one."""
     commits = {commit for commit, _ in _commits(results)}
     checkout = [f"git checkout {shlex.quote(commit)}" for commit in commits] if len(commits) == 1 else []
-    return [*checkout, f"snakemake --configfile {shlex.quote(results.plan.file)}"]
+    copy = _copy(results)
+    plan = results.plan.file if copy is None else f"results/{results.plan.name}/{copy}"
+    return [*checkout, f"snakemake --configfile {shlex.quote(plan)}"]
+
+
+def _copy(results: Results) -> str | None:
+    """Where in the results a copy of a plan lies that no commit has; None where there is none."""
+    path = results.folder / "plan" / Path(results.plan.file).name
+    return path.relative_to(results.folder).as_posix() if path.is_file() else None

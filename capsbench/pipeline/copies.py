@@ -1,0 +1,54 @@
+"""plan.json, and copies of what a plan of the user's own is made of: the file, and the routings beside it.
+
+The suite's plans and routings are those of the commit that manifests name. What lies outside it is nowhere else, and a
+digest says only that it has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from capsbench.files import whole_file, write_json
+from capsbench.pipeline.state import described_now
+from capsbench.plan import House, config_folder
+from capsbench.plan.custom import custom_files
+
+COPIES = "plan"  # the folder of them in the results
+
+
+def write_plan(house: House, data: dict[str, str]) -> None:
+    """Write plan.json (docs/results-format.md) and, of a plan that is not the suite's own, `plan/` beside it."""
+    write_json(house.folder / "plan.json", described_now(house, data))
+    if house.path.resolve().is_relative_to(house.folder.resolve()):
+        return  # it lies with its results already, or is such a copy
+    _keep(house.folder / COPIES, sources_outside(house))
+
+
+def sources_outside(house: House) -> dict[str, Path]:
+    """A plan's files that no commit of the suite has, by what they are called in one folder, where they would run."""
+    if house.path.resolve().parent == config_folder().resolve():
+        return {}
+    found = {house.path.name: house.path}
+    for cell in house.cells:
+        for module, path in custom_files(getattr(cell.spec, "routing", ""), house.path.parent).items():
+            parts = module.split(".")
+            found["/".join([*parts, "__init__.py"] if path.stem == "__init__" else [*parts[:-1], path.name])] = path
+    return found
+
+
+def _keep(folder: Path, sources: dict[str, Path]) -> None:
+    """Make `folder` hold these files and no others; those that are the same already stay as they are."""
+    for name, path in sources.items():
+        content, copy = path.read_bytes(), folder / name
+        if not copy.is_file() or copy.read_bytes() != content:
+            with whole_file(copy) as temporary:
+                temporary.write_bytes(content)
+    kept = {folder / name for name in sources}
+    for path in sorted(folder.rglob("*"), reverse=True) if folder.is_dir() else ():
+        if path not in kept and not path.name.startswith("."):  # what another process is writing
+            with contextlib.suppress(OSError):  # a folder that is not empty; or another process removes it too
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    if not sources:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
