@@ -171,6 +171,9 @@ def table_caption(results: Results, task: str, with_paper: bool) -> list[str]:
         )
     if with_paper:
         sentences.append("Column paper: Sabour, Frosst and Hinton 2017, with their standard deviation where given.")
+        if others := results.published.by_others(task, results.plan.tasks[task]):
+            named = [f"{results.plan.title(value.variant)} ({value.source.rstrip('.')})" for value in others]
+            sentences.append(f"Not theirs: {'; '.join(dict.fromkeys(named))}.")
         if not is_comparable(results, task):
             why = listing(_why_not_comparable(results, task))
             sentences.append(f"It is there for orientation, not for comparison: {why}.")

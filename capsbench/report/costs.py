@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from capsbench.errors import counted
 from capsbench.others import crowded
+from capsbench.report.captions import listing
 from capsbench.report.contract import ResultsFile, UnreadableFileError, read
 from capsbench.report.results import Results
 from capsbench.report.wide import Column, Entry, ExtraTable, WideRow, WideTable
@@ -87,7 +88,8 @@ def caption_words(results: Results, cost: Cost) -> list[str]:
         ),
         "FLOPs by torch's counter on a single image, two per multiply-add: matrix products, and convolutions as if",
         "each were computed directly, even where larger batches are computed with fewer products. Routing's sums are",
-        "elementwise and not counted, except dynamic routing's on a CPU, which are matrix products.",
+        "elementwise and not counted, except where they are computed as matrix products, as dynamic routing's are on a",
+        "CPU.",
         f"Memory: the peak of {cost.memory_of} over parameters, activations and gradients of one forward and backward",
         "pass.",
     ]
@@ -106,8 +108,18 @@ def cost_table(results: Results) -> ExtraTable | None:
         (r for r in cost.rows if (r.task, r.variant) in order), key=lambda r: order.index((r.task, r.variant))
     )
     wide = [WideRow(row.variant, row.task, _entries(results, row)) for row in rows]
-    table = WideTable("cost", columns, wide, ["What each variant costs.", *caption_words(results, cost)])
-    return ExtraTable("cost", table, cost_frame(cost, rows))
+    caption = ["What each variant costs.", *caption_words(results, cost), *_shared(results, rows)]
+    return ExtraTable("cost", WideTable("cost", columns, wide, caption), cost_frame(cost, rows))
+
+
+def _shared(results: Results, rows: list[CostRow]) -> list[str]:
+    """Which rows are one measurement, as a sentence: that of a row in bf16 is not faster than float32 because of it."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row.task, *row.images_per_second.values()), []).append(results.plan.title(row.variant))
+    same = [listing(titles) for titles in groups.values() if len(titles) > 1]
+    words = "Models that differ in their training alone, precision included, share one measurement"
+    return [f"{words}: {'; '.join(dict.fromkeys(same))}."] if same else []
 
 
 def _entries(results: Results, row: CostRow) -> list[Entry]:

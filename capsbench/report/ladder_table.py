@@ -28,7 +28,8 @@ WORDS = [
     "scores are lengths of vectors, the decoder reads those vectors, after the dropout).",
     f"Gain: the rung's mean minus that of the rung before, with its {INTERVALS}rungs.",
     "FLOPs: for one image's forward pass, by torch's counter, which counts matrix products and convolutions; routing's "
-    "sums are elementwise and not counted, except dynamic routing's on a CPU, which are matrix products.",
+    "sums are elementwise and not counted, except where they are computed as matrix products, as dynamic routing's are "
+    "on a CPU.",
 ]
 COLUMNS = [
     Column("rung", "name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -9,8 +10,12 @@ from typing import NamedTuple
 import yaml
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from capsbench.errors import nearest
+from capsbench.plan.claims import METRICS
 from capsbench.plan.load import config_folder
 from capsbench.report.contract import ResultsError
+
+PAPER = "The paper"  # how a source begins that is Sabour, Frosst and Hinton 2017
 
 
 class TableCell(NamedTuple):
@@ -53,6 +58,11 @@ class Published(BaseModel):
         """The figure published for `cell`."""
         return next((value for value in self.values if value.cell == cell), None)
 
+    def by_others(self, task: str, variants: Collection[str]) -> list[PublishedValue]:
+        """The figures beside these rows of a task that are not the paper's."""
+        beside = [value for value in self.values if value.task == task and value.variant in variants]
+        return [value for value in beside if not value.source.startswith(PAPER)]
+
     def on(self, dataset: str) -> Published:
         """What of it says something of a plan's data: no figures of MNIST beside those of Fashion-MNIST or KMNIST.
 
@@ -71,7 +81,11 @@ def load_published() -> Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read and check `path`. Raises ResultsError if it is missing, not YAML, of another form, or names a cell twice."""
+    """Read and check `path`.
+
+    Raises ResultsError if it is missing, not YAML, of another form, or names a cell twice, or a task, condition or
+    metric that the suite does not have. Variants may be those of any plan.
+    """
     try:
         published = Published.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -86,6 +100,16 @@ def read_published(path: Path) -> Published:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise ResultsError(f"{path}: {key or 'the file'}: {first['msg']}; correct this key.") from None
+    for number, value in enumerate(published.values):
+        for key, known in (
+            ("task", METRICS),
+            ("condition", METRICS.get(value.task, {})),
+            ("metric", METRICS.get(value.task, {}).get(value.condition, ())),
+        ):
+            if (word := getattr(value, key)) not in known:
+                raise ResultsError(f"{path}: values.{number}.{key}: no {key} {word!r}{nearest(word, known)}")
+    if foreign := [task for task in published.notes if task not in METRICS]:
+        raise ResultsError(f"{path}: notes: no task {foreign[0]!r}{nearest(foreign[0], METRICS)}")
     cells = [value.cell for value in published.values]
     twice = sorted({cell for cell in cells if cells.count(cell) > 1})
     if twice:

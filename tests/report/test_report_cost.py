@@ -54,6 +54,24 @@ def test_a_cost_measured_beside_others_says_so(folder: Path) -> None:
     assert "other processes kept 7.5 of the 8 cores busy, of which this was to have 2" in " ".join(extra.table.caption)
 
 
+def test_rows_that_share_a_measurement_say_so(folder: Path) -> None:
+    """A row in bf16 has float32's figures, which says nothing of bf16."""
+
+    def caption() -> str:
+        (extra,) = (extra for extra in extra_tables(collect(folder)) if extra.name == "cost")
+        return " ".join(extra.table.caption)
+
+    assert "share one measurement" not in caption()
+    stored = json.loads((folder / "cost.json").read_text())["rows"]
+    first, second = (row for row in stored if row["task"] == "mnist" and row["variant"].startswith("capsnet-r1"))
+    second["images_per_second"] = first["images_per_second"]
+    toy.change_json(folder / "cost.json", rows=stored)
+    titles = collect(folder).plan.title
+    assert caption().endswith(
+        f"precision included, share one measurement: {titles(first['variant'])} and {titles(second['variant'])}."
+    )
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_report_asks_for_the_costs_that_today_s_source_measures(name: str) -> None:
     """Drawn again it would differ from what is committed otherwise: `capsbench report` of these plans mends it."""

@@ -8,8 +8,10 @@ import pytest
 
 from capsbench.plan import load_variants
 from capsbench.plan.claims import load_claims
+from capsbench.report.captions import table_caption
+from capsbench.report.collect import collect
 from capsbench.report.contract import ResultsError
-from capsbench.report.published import Published, TableCell, read_published
+from capsbench.report.published import Published, PublishedValue, TableCell, read_published
 from capsbench.report.tables import SPECS
 
 
@@ -59,6 +61,19 @@ ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39
         (f"values: [{ENTRY}, {ENTRY}]\nnotes: {{}}", "mnist/cnn/test/error twice"),
         (f"values: [{ENTRY.replace('sd:', 'sdev:')}]\nnotes: {{}}", "values.0.sd"),
         (f"values: [{ENTRY.replace('0.39', 'low')}]\nnotes: {{}}", "values.0.value"),
+        (
+            f"values: [{ENTRY.replace('mnist', 'minst')}]\nnotes: {{}}",
+            "values.0.task: no task 'minst'; did you mean 'mnist'?",
+        ),
+        (
+            f"values: [{ENTRY.replace('test', 'tests')}]\nnotes: {{}}",
+            "values.0.condition: no condition 'tests'; did you",
+        ),
+        (
+            f"values: [{ENTRY.replace('error', 'eror')}]\nnotes: {{}}",
+            "values.0.metric: no metric 'eror'; did you mean 'err",
+        ),
+        ("values: []\nnotes: {multi: a}", "notes: no task 'multi'; did you mean 'multimnist'?"),
         ("values: [\n", "line 2"),
         ("3", "the file"),
     ],
@@ -71,6 +86,25 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, words: str) -> 
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_figure_that_is_not_the_paper_s_names_its_source(folder: Path) -> None:
+    results = collect(folder)
+    assert "Not theirs" not in " ".join(table_caption(results, "mnist", with_paper=True))
+    own = PublishedValue(
+        task="mnist",
+        variant="capsnet-r1",
+        condition="test",
+        metric="error",
+        value=0.5,
+        sd=None,
+        source="Mine 2026, table 2.",
+    )
+    results.published = results.published.model_copy(update={"values": [*results.published.values[2:], own]})
+    said = " ".join(table_caption(results, "mnist", with_paper=True))
+    title = results.plan.title("capsnet-r1")
+    assert f"standard deviation where given. Not theirs: {title} (Mine 2026, table 2)." in said
+    assert "Not theirs" not in " ".join(table_caption(results, "affnist", with_paper=True))
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
