@@ -29,6 +29,7 @@ from capsbench.provenance import PACKAGE
 BROUGHT, KEPT = "brought", "kept, done here already"
 HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
 OF_ANOTHER = "made with another"
+NAMED = "has the config of this plan's"  # row, which has another name here
 
 
 def bring(console: Console, places: list[Path], plan: Path | None) -> None:
@@ -78,9 +79,24 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
             for seed in cell.seeds:
                 if there.run_folder(cell, seed) in there_are:
                     done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
+        done |= _named_otherwise(house, [folder for folder in there_are if folder not in done], data)
         write_plan(house, dataset_record(source))
     _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
-    return sum(what not in (BROUGHT, KEPT) and not (is_other and what.startswith(OF_ANOTHER)) for what in done.values())
+    said = (OF_ANOTHER, NAMED) if is_other else ()
+    return sum(what not in (BROUGHT, KEPT) and not what.startswith(said) for what in done.values())
+
+
+def _named_otherwise(house: House, runs: list[Path], data: str) -> dict[Path, str]:
+    """Which runs of another plan have the config of a row here that is not done, under a name of their own."""
+    wanted = {
+        cell.config_digest(seed): cell.label
+        for cell in house.cells
+        for seed in cell.seeds
+        if not finished(house, cell, seed, data)
+    }
+    configs = {run: read_record(run / "manifest.json").get("digests") for run in runs}
+    labels = {run: wanted.get(str(said.get("config"))) for run, said in configs.items() if isinstance(said, dict)}
+    return {run: f"{NAMED} {label}; give that row the name that it has there" for run, label in labels.items() if label}
 
 
 def _say(console: Console, archive: Path, done: dict[str, str]) -> None:

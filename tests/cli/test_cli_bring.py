@@ -242,6 +242,25 @@ def test_what_one_plan_has_trained_another_that_has_the_row_alike_need_not_train
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_row_that_is_the_same_but_for_its_name_is_pointed_out(there: House, tmp_path: Path) -> None:
+    """It is not brought: a manifest says what its run is called. To train it again unaware would be a pity."""
+    other = tmp_path / "other.yaml"
+    own = "variants:\n  my-cnn: {base: cnn, title: Mine}\ntasks:\n  mnist: {variants: [my-cnn]}\n"
+    other.write_text(OTHER.partition("tasks:")[0].replace("seeds: [0]", "seeds: [0, 4]") + own)
+    for seed in (0, 1):
+        manifest = there.folder / CNN.format(seed) / "manifest.json"
+        digests = {"config": there.cells[0].config_digest(seed)}
+        write_json(manifest, read_json(manifest) | {"digests": digests})
+    console = Console(record=True, width=300)
+    bring(console, [there.folder], other)
+    said = "1 run: has the config of this plan's mnist/my-cnn; give that row the name that it has there"
+    assert f"{said}\n  mnist/cnn/seed-0\n" in console.export_text()
+    house, source = open_house(other)
+    finished(house, source, house.cells[0], 0, 1, 1)  # here too by now
+    bring(console, [there.folder], other)
+    assert "it has no run of this plan" in console.export_text()
+
+
 def test_a_run_that_a_process_is_at_work_on_elsewhere_is_left(there: House, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(OTHER)
