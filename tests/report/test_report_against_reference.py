@@ -154,6 +154,9 @@ def test_the_figure_of_the_ladder_shows_every_task_and_condition(compared: Path)
     assert any("n=3\n0.12 M parameters, 402 MFLOPs" in text for text in texts)
     assert all(0 <= axes.get_xlim()[0] < axes.get_xlim()[1] <= 100 for axes in drawing.figure.axes)  # per cent
     assert "routing: kmeans (with its own squash half)" in texts
+    names = [tick.get_text() for tick in drawing.figure.axes[0].get_yticklabels()]
+    assert names == [collect(compared).plan.title(variant) for variant in ("cnn", "capsnet-r1", "capsnet-r3")]
+    assert "CapsNet r=3" in names
     assert "What buys the gain" in drawing.title
     assert "one small trunk of their own" in drawing.caption
 

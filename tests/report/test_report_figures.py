@@ -49,7 +49,7 @@ def test_figures_of_one_run_say_no_more_than_one_run_tells(tmp_path: Path) -> No
     results = collect(folder)
     error = draw("mnist_error", results)
     assert [text.get_text() for text in error.figure.legends[0].get_texts()] == ["mean", "a seed", "the paper's value"]
-    assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["capsnet-r3-recon"]
+    assert [tick.get_text() for tick in error.figure.axes[0].get_yticklabels()] == ["CapsNet r=3, reconstruction"]
     assert error.caption.startswith(
         "Dot: the mean over seeds; strokes: single seeds. One seed, or several that agree, have no interval."
     )

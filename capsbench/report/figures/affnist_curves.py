@@ -59,7 +59,7 @@ def draw(results: Results) -> Drawing:
     axes.set_xlabel("accuracy on held-out training digits, %")
     axes.set_ylabel("accuracy on transformed digits, %")
     tidy(axes)
-    key(figure, looks(results), list(curves))
+    key(figure, results, looks(results), list(curves))
     words = [
         "Each line is a seed, each small marker an evaluation during training, the large marker the end of training.",
         "Points further right are better trained; points further up generalise better to transformations never seen.",

@@ -32,7 +32,7 @@ def draw(results: Results) -> Drawing:
         axes.set_xlabel(f"{factor.replace('_', ' ')}, {unit}" if unit else factor)
         tidy(axes)
     figure.supylabel("accuracy, %", fontsize=9)
-    key(figure, looks(results), variants)
+    key(figure, results, looks(results), variants)
     words = [
         "Accuracy of the converged models when one factor alone is changed: thick lines are means, thin ones seeds.",
         f"Each point: {range_of(int(images) for images in frame['images'] if np.isfinite(images))} test digits.",

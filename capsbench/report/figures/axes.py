@@ -44,7 +44,7 @@ def draw(results: Results) -> Drawing:
     figure, grid = panel_grid(len(panels), min(len(panels), 2), 2.7, above=0.2 * -(-len(bases) // 3) + 0.3)
     for axes, panel in zip(grid, panels, strict=True):
         _draw_panel(axes, results, panel, found)
-    key(figure, found, bases)
+    key(figure, results, found, bases)
     tasks = list(dict.fromkeys(panel.task for panel in panels))
     words = [
         "Dot and bar: mean over seeds and Student's t 95 % interval (it may extend beyond the panel); strokes: seeds.",

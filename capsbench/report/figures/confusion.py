@@ -9,10 +9,10 @@ from matplotlib.colors import PowerNorm
 
 from capsbench.errors import counted
 from capsbench.report.answers import CLASSES, read_answers
-from capsbench.report.captions import conditions_in_words, listing
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import HEADLINE
-from capsbench.report.figures.style import MUTED, WIDTH, label, panel_grid
+from capsbench.report.figures.style import MUTED, WIDTH, panel_grid, wrapped
 from capsbench.report.readers import scored
 from capsbench.report.results import Results
 
@@ -40,18 +40,18 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
     figure, panels = panel_grid(len(chosen), columns, 2.85, width=width, sharex=True, sharey=True)
     for k, (axes, variant) in enumerate(zip(panels, chosen, strict=True)):
         _panel(axes, wrong[variant], max(most, 1.0))
-        axes.set_title(label(variant), fontsize=8.5)
+        axes.set_title(wrapped(results.plan.title(variant)), fontsize=8.5)
         if k % columns == 0:
             axes.set_ylabel("true digit")
         if k + columns >= len(chosen):
             axes.set_xlabel("answer")
             axes.tick_params(labelbottom=True)  # the lowest of its column, which may stand above an empty place
-    runs = listing(f"{counted(len(counts[variant]), 'run')} of {variant}" for variant in chosen)
-    others = sorted(set(counts) - set(chosen))
+    runs = "; ".join(f"{results.plan.title(variant)}: {counted(len(counts[variant]), 'run')}" for variant in chosen)
+    others = [results.plan.title(variant) for variant in counts if variant not in chosen]
     caption = (
         "How many test images of a digit (row) got a wrong answer (column), as a mean over seeds; right answers are "
         f"left out, and an empty field means fewer than half an image. {runs}. "
-        + (f"Not shown, for lack of space: {listing(others)}. " if others else "")
+        + (f"Not shown, for lack of space: {'; '.join(others)}. " if others else "")
         + " ".join(conditions_in_words(results, task))
     )
     return Drawing(figure, title, caption, (task,))

@@ -41,7 +41,7 @@ def draw(results: Results) -> Drawing:
             axes.set_xlabel(quantity)
         line[0].set_ylabel(f"{task} ({rows[0][0].cell.condition})\n{metric.heading}")
         shown += [row.cell.variant for row, _ in rows]
-    key(figure, looks(results), [v for v in looks(results) if v in shown])
+    key(figure, results, looks(results), [v for v in looks(results) if v in shown])
     words = [
         "Mean over seeds and Student's t 95 % interval of each task's first metric against what a variant costs;",
         "an interval may extend beyond the panel.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capsbench.report.captions import conditions_in_words, listing
+from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.mosaic import grid, show
 from capsbench.report.figures.style import WIDTH, canvas
@@ -19,12 +19,12 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
     """Pictures of each variant with a decoder, from its first seed; right digits left, wrong ones right."""
     found: dict[str, tuple[int, Arrays]] = {}
     shapes = {"images": "n h w", "reconstructions": "n h w", "labels": "n", "predicted": "n"}
-    more: dict[str, None] = {}
+    more: dict[str, str] = {}  # their titles
     for run in scored(results, task, condition):
         if run.key.variant in found or run.key.variant in more:
             continue
         if len(found) == VARIANTS and (run.folder / condition / "reconstructions.npz").exists():
-            more[run.key.variant] = None
+            more[run.key.variant] = results.plan.title(run.key.variant)
         elif len(found) < VARIANTS:
             arrays = read_arrays(results, run, f"{condition}/reconstructions.npz", shapes)
             if arrays is not None and len(arrays["images"]):
@@ -49,14 +49,13 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
             words = [f"{a}" if a == b else f"{a}→{b}" for a, b in zip(labels, predicted, strict=True)]
             lines = {(0, 0): arrays["images"][indices], (1, 0): arrays["reconstructions"][indices]}
             show(axes, grid(2, COLUMNS, lines), ["input", "decoded"] if chosen is right else [], words)
-            axes.set_title(
-                f"{variant}, seed {seed}: right" if chosen is right else "wrong: label→answer", loc="left", fontsize=8.5
-            )
+            title = f"{results.plan.title(variant)}, seed {seed}: right" if chosen is right else "wrong: label→answer"
+            axes.set_title(title, loc="left", fontsize=8.5)
+    others = f"Not shown, for lack of space: {'; '.join(more.values())}. " if more else ""
     caption = (
         "Test digits (above) and what the decoder makes of the predicted class's vector, or capsule where the model "
         "has them (below): up to "
         f"{COLUMNS} that were recognised and up to {COLUMNS} that were not, in the order of the test set. "
-        f"{f'Not shown, for lack of space: {listing(more)}. ' if more else ''}"
-        f"{' '.join(conditions_in_words(results, task))}"
+        f"{others}{' '.join(conditions_in_words(results, task))}"
     )
     return Drawing(figure, title, caption, (task,))

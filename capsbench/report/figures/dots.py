@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, is_comparable
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, label, tidy
+from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, tidy, wrapped
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
 from capsbench.report.tables import Row, long_table, spec_for
@@ -37,15 +37,16 @@ def interval_figure(results: Results, task: str, metric: str, title: str) -> Dra
     if not any(row.summary.n for row in rows):
         raise NotDrawnError(f"no finished run of task {task} has the metric {metric}")
     frame = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == metric)]
-    variants = [name for name in results.plan.tasks[task] if any(row.cell.variant == name for row in rows)]
+    with_rows = {row.cell.variant for row in rows}
+    names = {name: results.plan.title(name) for name in results.plan.tasks[task] if name in with_rows}
     shown = next(m for m in spec_for(task, results).main if m.name == metric)
-    figure = canvas(WIDTH, 0.75 + len(conditions) * (0.3 + 0.33 * len(variants)))
+    figure = canvas(WIDTH, 0.75 + len(conditions) * (0.3 + 0.33 * len(names)))
     panels = figure.subplots(len(conditions), 1, sharex=True, squeeze=False)[:, 0]
     points = [float(value) for value in frame["value"]] + [row.paper for row in rows if row.paper is not None]
     limits = limits_around(points, rows[0].unit, room=0.45)
     for axes, condition in zip(panels, conditions, strict=True):
         of = [row for row in rows if row.cell.condition == condition]
-        _panel(axes, of, frame[frame["condition"] == condition], variants, limits)
+        _panel(axes, of, frame[frame["condition"] == condition], names, limits)
         if len(conditions) > 1:
             axes.set_title(condition)
     panels[-1].set_xlabel(shown.heading)
@@ -84,8 +85,9 @@ def limits_around(points: list[float], unit: str, room: float) -> Limits:
     return Limits(low, high)
 
 
-def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str], limits: Limits) -> None:
-    """One condition: a line of dots for each variant."""
+def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, names: dict[str, str], limits: Limits) -> None:
+    """One condition: a line of dots for each variant, by its title."""
+    variants = list(names)
     for row in rows:
         y = variants.index(row.cell.variant)
         seeds = frame.loc[frame["variant"] == row.cell.variant, "value"]
@@ -101,7 +103,7 @@ def _panel(axes: Axes, rows: list[Row], frame: pd.DataFrame, variants: list[str]
         if row.paper is not None and not row.summary.n:
             axes.text(row.paper, y - 0.2, f"  {paper_words(row)}", va="center", fontsize=7.5, color=PAPER)
     axes.set_xlim(*limits)
-    axes.set_yticks(range(len(variants)), [label(name) for name in variants])
+    axes.set_yticks(range(len(variants)), [wrapped(name) for name in names.values()])
     axes.set_ylim(len(variants) - 0.45, -0.55)
     tidy(axes, "x")
     axes.tick_params(axis="y", pad=8)  # an arrow head has room beside the panel

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from capsbench.report.against_reference import Compared, compared, factor_words, readable
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.dots import draw_interval, limits_around
-from capsbench.report.figures.style import INK, MUTED, PALE, WIDTH, canvas, label, tidy
+from capsbench.report.figures.style import INK, MUTED, PALE, WIDTH, canvas, tidy, wrapped
 from capsbench.report.ladder_table import cost_of, ladder_caption
 from capsbench.report.results import Results
 from capsbench.report.wide import with_interval
@@ -56,7 +56,7 @@ def _panel(axes: Axes, results: Results, rows: list[Compared]) -> None:
                 -0.018, y + 0.3, _short(words), transform=axes.get_yaxis_transform(), ha="right", va="center",
                 fontsize=6.5, color=MUTED,
             )  # fmt: skip
-    axes.set_yticks(range(len(rows)), [label(row.row.variant) for row in rows])
+    axes.set_yticks(range(len(rows)), [wrapped(results.plan.title(row.row.variant), 48) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(*limits)
     tidy(axes, "x")

@@ -46,7 +46,7 @@ def draw(results: Results) -> Drawing:
         axes.set_ylabel(label)
         axes.set_xlabel("overlap of the two digits")
         tidy(axes)
-    key(figure, looks(results), variants)
+    key(figure, results, looks(results), variants)
     words = ["Against the share of one digit's box that the other's covers. Thick lines are means, thin ones seeds."]
     words += [*conditions_in_words(results, "multimnist"), *pairs_drawn(results)]
     return Drawing(figure, "Two digits, by how much they overlap", " ".join(words), ("multimnist",))

@@ -47,7 +47,8 @@ def draw(results: Results) -> Drawing:
         "From top to bottom: the merged input, its two digits, and what the decoder draws for each digit "
         "of the model's answer; on the left pairs that were recognised, in the middle pairs that were not (what they "
         "are, and below it what the model said), on the right the decoder asked for a digit that is not there. "
-        f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'multimnist'))}"
+        f"{results.plan.title(run.key.variant)}, seed {run.key.seed}. "
+        f"{' '.join(conditions_in_words(results, 'multimnist'))}"
     )
     return Drawing(figure, "Two overlapping digits taken apart", caption, ("multimnist",))
 

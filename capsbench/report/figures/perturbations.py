@@ -38,6 +38,6 @@ def draw(results: Results) -> Drawing:
     caption = (
         f"Each of the {dimensions} dimensions of the winning capsule (rows) changed by {offsets[0]:.2g} to "
         f"{offsets[-1]:.2g} in {steps} columns and decoded, as in the paper's figure 4; the middle is unchanged. "
-        f"{run.key.variant}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'mnist'))}"
+        f"{results.plan.title(run.key.variant)}, seed {run.key.seed}. {' '.join(conditions_in_words(results, 'mnist'))}"
     )
     return Drawing(figure, "What the dimensions of a capsule draw", caption, ("mnist",))

@@ -47,7 +47,7 @@ def draw(results: Results) -> Drawing:
             axes.set_ylim(bottom=0)
     _settling(grid.flat[4], results, logits, variants)
     _coupled(grid.flat[5], results, passes, variants)
-    key(figure, looks(results), variants)
+    key(figure, results, looks(results), variants)
     words = [
         "Trained weights, more or fewer passes of routing at test time; thick lines are means over seeds, thin ones",
         "seeds; a ring marks the number of passes used in training.",

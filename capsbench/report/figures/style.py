@@ -199,6 +199,11 @@ def label(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
+def wrapped(name: str, width: int = 31) -> str:
+    """A name as a label of several lines, where it needs them."""
+    return "\n".join(textwrap.wrap(label(name), width))
+
+
 def groups(results: Results, task: str, variants: Sequence[str]) -> dict[str, list[str]]:
     """A task's rows as the panels that show them apart: no more in one than there are colours.
 
@@ -233,21 +238,16 @@ def _handles(found: Mapping[str, Look], variants: Sequence[str]) -> list[Line2D]
 
 def key_beside(axes: Axes, found: Mapping[str, Look], names: Mapping[str, str]) -> None:
     """The legend of one panel at its right: the variants of `names` by these names."""
-    labels = ["\n".join(textwrap.wrap(label(name), 31)) for name in names.values()]
+    labels = [wrapped(name) for name in names.values()]
     axes.legend(
         _handles(found, list(names)), labels, loc="upper left", bbox_to_anchor=(1.0, 1.03), fontsize=8, handlelength=3.2
     )
 
 
-def key(
-    figure: Figure,
-    found: Mapping[str, Look],
-    variants: list[str],
-    names: Mapping[str, str] | None = None,
-) -> None:
-    """The legend of the variants, by `names` if there are any, above the panels, with line and marker as drawn."""
+def key(figure: Figure, results: Results, found: Mapping[str, Look], variants: list[str]) -> None:
+    """The legend of the variants by their titles, above the panels, with line and marker as drawn."""
     handles = _handles(found, variants)
-    labels = [label((names or {}).get(v, v)) for v in variants]
+    labels = [label(results.plan.title(variant)) for variant in variants]
     longest = max(map(len, labels), default=0)
     columns = max(1, min(len(variants), 4 if longest <= 18 else 3 if longest <= 36 else 2))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=3.2)

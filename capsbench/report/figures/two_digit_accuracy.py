@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from matplotlib.artist import Artist
 from matplotlib.patches import Patch
 
@@ -11,7 +9,7 @@ from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, left_out_sentences
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.claimed_marks import handles_of, in_words, marks_of
-from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, label, tidy
+from capsbench.report.figures.style import COLOURS, HATCHES, INK, MUTED, WIDTH, canvas, tidy, wrapped
 from capsbench.report.results import Results
 from capsbench.report.tables import last_epochs, long_table, spec_for
 from capsbench.report.wide import left_out, without_runs
@@ -67,7 +65,7 @@ def draw(results: Results) -> Drawing:
         tidy(axes, "x")
     most = {v: max((row.summary.n for row in rows if row.cell.variant == v), default=0) for v in variants}
     names = [f"{titled(results, v)}, n={most[v]}" for v in variants]
-    panels[0].set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
+    panels[0].set_yticks(range(len(variants)), [wrapped(name) for name in names])
     panels[0].set_ylim(len(variants) - 0.45, -0.55)
     drawn = [mark for mark in marks if mark.metric in {metric.name for metric in metrics}]
     handles: list[Artist] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 
 from matplotlib.lines import Line2D
 
@@ -11,7 +10,7 @@ from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, left_out_sentences
 from capsbench.report.figures import Drawing, NotDrawnError
 from capsbench.report.figures.claimed_marks import handles_of, in_words, marks_of
-from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, label, tidy
+from capsbench.report.figures.style import COLOURS, INK, MUTED, PALE, WIDTH, canvas, tidy, wrapped
 from capsbench.report.figures.two_digit_accuracy import PLACES, TASK, titled
 from capsbench.report.results import Results
 from capsbench.report.tables import last_epochs, long_table, spec_for
@@ -62,7 +61,7 @@ def draw(results: Results) -> Drawing:
     axes.set_xlim(max(0, 10 * math.floor((lowest - 2) / 10)), 100.5)
     axes.set_xlabel(metric.heading)
     names = [f"{titled(results, v)}, n={most[v]}" for v in variants]
-    axes.set_yticks(range(len(variants)), ["\n".join(textwrap.wrap(label(name), 31)) for name in names])
+    axes.set_yticks(range(len(variants)), [wrapped(name) for name in names])
     axes.set_ylim(len(variants) - 0.5, -0.5)
     tidy(axes, "x")
     handles = [
