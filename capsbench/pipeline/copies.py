@@ -13,6 +13,7 @@ from capsbench.files import whole_file, write_json
 from capsbench.pipeline.state import described_now
 from capsbench.plan import House, config_folder
 from capsbench.plan.custom import custom_files
+from capsbench.plan.routings import is_custom
 
 COPIES = "plan"  # the folder of them in the results
 
@@ -30,8 +31,9 @@ def sources_outside(house: House) -> dict[str, Path]:
     if house.path.resolve().parent == config_folder().resolve():
         return {}
     found = {house.path.name: house.path}
-    for cell in house.cells:
-        for module, path in custom_files(getattr(cell.spec, "routing", ""), house.path.parent).items():
+    routings = {getattr(cell.spec, "routing", "") for cell in house.cells}
+    for routing in filter(is_custom, routings):
+        for module, path in custom_files(routing, house.path.parent).items():
             parts = module.split(".")
             found["/".join([*parts, "__init__.py"] if path.stem == "__init__" else [*parts[:-1], path.name])] = path
     return found

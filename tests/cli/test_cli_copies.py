@@ -21,7 +21,7 @@ DATA = {"name": "uci-digits", "badge": "UCI digits, not MNIST", "digest": "0" * 
 
 @pytest.fixture
 def plan(tmp_path: Path, results: Path, no_data: dict[str, str]) -> Path:
-    """The example, in a folder of a user's, its second routing in a package that imports a module beside it."""
+    """The example and a CNN, in a user's folder; its second routing lies in a package, and imports a module there."""
     folder = tmp_path / "mine"
     (folder / "ours").mkdir(parents=True)
     routing = (EXAMPLE / "my_routing.py").read_text()
@@ -31,9 +31,13 @@ def plan(tmp_path: Path, results: Path, no_data: dict[str, str]) -> Path:
     (folder / "helping.py").write_text("SHARP = 16.0\n")
     (folder / "unasked.py").write_text("WORDS = 'nobody imports it'\n")
     text = (EXAMPLE / "custom-routing.yaml").read_text()
-    cosine = "    routing: my_routing:cosine\n"
+    cosine, variants = "    routing: my_routing:cosine\n", "variants: [capsnet-r3-recon,"
     assert cosine in text
-    (folder / "custom-routing.yaml").write_text(text.replace(cosine, "    routing: ours.sharp:cosine\n"))
+    assert variants in text
+    text = text.replace(variants, "variants: [cnn, capsnet-r3-recon,").replace(
+        cosine, "    routing: ours.sharp:cosine\n"
+    )
+    (folder / "custom-routing.yaml").write_text(text)
     return folder / "custom-routing.yaml"
 
 
