@@ -47,6 +47,14 @@ def test_promising_less_than_is_kept_is_underconfidence(score: float, right: int
     assert (calibration_error(bins), overconfidence(bins)) == pytest.approx(expected, abs=1e-5)
 
 
+def test_each_bin_weighs_as_much_as_it_has_images() -> None:
+    """Nine answers of 0.9, all right, promise 10 % less than they keep; one of 0.5, wrong, promises 50 % more."""
+    scores = torch.tensor([[0.9, 0.0]] * 9 + [[0.5, 0.0]])
+    bins = reliability(scores, torch.tensor([0] * 9 + [1]))
+    assert calibration_error(bins) == pytest.approx((9 * 10 + 50) / 10, abs=1e-5)
+    assert overconfidence(bins) == pytest.approx((9 * -10 + 50) / 10, abs=1e-5)
+
+
 def test_scores_that_pass_1_by_rounding_fall_into_the_last_bin() -> None:
     scores = torch.tensor([[1.0000001, 0.0]])
     assert reliability(scores, torch.tensor([0]))["confidence_high"].tolist() == [1.0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
-from stand_ins import Reader, coded_digits, trained
+from stand_ins import Reader, coded_digits, spec_of, trained
 from torch import Tensor, nn
 
 from capsbench.data.digits import Digits
@@ -43,6 +44,40 @@ def test_labels_are_the_digits_and_predicted_the_answers(tmp_path: Path) -> None
     )  # the true class's score less the best other
     assert test.metrics["error"] == (100.0, "%")
     assert test.metrics["correct"] == (0.0, "images")
+
+
+@pytest.mark.parametrize(("right", "ece", "overconfidence"), [(40, 10.0, -10.0), (30, 15.0, 15.0)])
+def test_answers_of_a_score_of_nine_tenths_are_held_against_how_many_are_right(
+    tmp_path: Path, right: int, ece: float, overconfidence: float
+) -> None:
+    labels = torch.arange(40) % 10
+    labels[right:] = (labels[right:] + 1) % 10
+    digits = coded_digits(40, labels)
+    with torch.inference_mode():
+        test = evaluate(trained("mnist", Reader(), Digits(digits, digits), tmp_path))[0]
+    assert test.metrics["ece"] == (pytest.approx(ece, abs=1e-4), "%")
+    assert test.metrics["overconfidence"] == (pytest.approx(overconfidence, abs=1e-4), "%")
+
+
+def test_every_class_s_score_is_stored_as_the_model_gave_it(tmp_path: Path) -> None:
+    digits = coded_digits(20)
+    with torch.inference_mode():
+        test = evaluate(trained("mnist", Reader(off=1), Digits(digits, digits), tmp_path))[0]
+    expected = np.full((20, 10), 0.1)
+    expected[np.arange(20), (np.arange(20) + 1) % 10] = 0.9
+    assert np.allclose(test.arrays["scores"]["scores"].astype(float), expected, atol=1e-3)
+
+
+def test_logits_are_told_as_probabilities(tmp_path: Path) -> None:
+    """Of scores 3.0 for the digit and 0.1 for the nine others."""
+    digits, softmax = coded_digits(20), spec_of("cnn", channels=[1], kernels=[1], head="average")
+    with torch.inference_mode():
+        test = evaluate(trained("mnist", Reader(spec=softmax, high=3.0), Digits(digits, digits), tmp_path))[0]
+    p = np.exp(3.0) / (np.exp(3.0) + 9 * np.exp(0.1))
+    assert test.metrics["ece"] == (pytest.approx(100 * (1 - p), abs=1e-3), "%")
+    assert np.allclose(test.arrays["scores"]["scores"].max(1).astype(float), p, atol=1e-3)
+    margin = p - np.exp(0.1) / (np.exp(3.0) + 9 * np.exp(0.1))
+    assert np.allclose(test.arrays["predictions"]["margin"].astype(float), margin, atol=1e-3)
 
 
 def test_images_beyond_the_plan_s_number_are_not_tested(tmp_path: Path) -> None:
