@@ -11,6 +11,7 @@ import torch
 from stand_ins import Reader, coded_digits, spec_of, trained
 from torch import Tensor, nn
 
+from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
 from capsbench.evaluation import mnist
 from capsbench.evaluation.couplings import CouplingStatistics, shares
@@ -118,6 +119,8 @@ def test_dynamic_routing_at_every_number_of_passes() -> None:
     assert changes[7] == pytest.approx(float((logits[6] - logits[5]).abs().mean()), rel=1e-5)
     assert found.metrics["flips_r100"][0] == pytest.approx(table.loc[100, "flips"])
     assert found.metrics["coupling_entropy"][0] == pytest.approx(table.loc[3, "entropy"])
+    assert found.metrics["energy"][0] == pytest.approx(table.loc[3, "energy"])
+    assert table.loc[1, "energy"] < table.loc[3, "energy"] < table.loc[100, "energy"]
 
 
 class Knowing(Reader):
@@ -136,6 +139,35 @@ def test_a_model_whose_couplings_know_the_class_tells_it() -> None:
     told, unit = found.metrics["mutual_information"]
     assert unit == "bits"
     assert math.log2(10) - 0.1 < told <= math.log2(10)
+
+
+def test_hardness_and_spread_of_couplings_are_told_under_their_names() -> None:
+    """Of ten images, one of each class, a coupling is 1 once: a deviation of 0.3 over images, none within one."""
+    with torch.inference_mode():
+        found = routing_condition(Knowing(), narrow("capsnet-r3"), coded_digits(100))
+    expected = {"hard_fraction": (100, "%"), "coupling_entropy": (0, ""), "coupling_spread": (pytest.approx(0.3), "")}
+    assert {name: found.metrics[name] for name in expected} == expected
+    assert found.metrics["coupling_spread_within"] == (0, "")
+    table = found.frames["iterations"]
+    assert set(table["hard"]) == {100}
+    assert table["spread"].tolist() == pytest.approx([0.3] * len(table))
+
+
+class Losing(Knowing):
+    """Right, until many passes make the score of the class that it read no number."""
+
+    def forward(self, images: Tensor, iterations: int | None = None, trace: bool = False) -> Output:
+        output = super().forward(images)
+        if (iterations or 0) >= 50:
+            output.scores[torch.arange(len(images)), output.scores.argmax(1)] = torch.nan
+        return output
+
+
+def test_an_answer_with_a_score_that_is_no_number_is_never_right() -> None:
+    with torch.inference_mode():
+        found = routing_condition(Losing(), narrow("capsnet-r3"), coded_digits(20)).metrics
+    assert (found["error_r100"], found["flips_r100"]) == ((100, "%"), (100, "%"))
+    assert found["error"] == found["error_r3"] == (0, "%")
 
 
 def test_the_energy_is_of_what_is_squashed_a_trained_bias_with_it() -> None:
@@ -196,9 +228,26 @@ def test_a_capsule_is_dead_below_a_hundredth_of_the_longest() -> None:
     with torch.inference_mode():
         model.primary.weight.zero_()
         model.primary.bias.zero_()
-        model.primary.bias[:: spec.primary_dim] = torch.tensor([2.0, 0.04, 0.01])  # lengths of the three types
+        model.primary.bias[:: spec.primary_dim] = torch.tensor([2.0, 0.021, 0.019])  # lengths of the three types
         found = routing_condition(model, spec, coded_digits(10))
     assert found.metrics["dead_capsules"][0] == pytest.approx(100 / 3)
+
+
+def test_a_capsule_that_speaks_of_one_image_in_thirty_is_alive() -> None:
+    """Of two types one is always 1 long, the other 0.05 where the image is white: more than a hundredth, once."""
+    spec = narrow("capsnet-r3", primary_squash="none")
+    torch.manual_seed(0)
+    model = build_model(spec).eval()
+    images = torch.zeros(30, 28, 28, dtype=torch.uint8)
+    images[0] = 255
+    with torch.inference_mode():
+        for parameter in (*model.conv1.parameters(), *model.primary.parameters()):
+            parameter.zero_()
+        model.conv1.weight[0, 0, 0, 0] = 1  # the first channel is the pixel itself
+        model.primary.bias[0] = 1
+        model.primary.weight[spec.primary_dim, 0, 0, 0] = 0.05
+        found = routing_condition(model, spec, DigitSet(images, torch.zeros(30, dtype=torch.int64)))
+    assert found.metrics["dead_capsules"] == (0, "%")
 
 
 OUTSIDE = '''
@@ -265,3 +314,13 @@ def test_evaluation_looks_at_as_many_images_as_the_plan_says(tmp_path: Path) -> 
         assert [condition.images for condition in mnist.evaluate(whole)] == [30, 30]
     assert (test.name, test.images, routing.name, routing.images) == ("test", 30, "routing", 20)
     assert routing.frames["iterations"].set_index("iterations")["trained"].to_dict()[1] == 1
+
+
+def test_no_image_is_looked_at_that_is_not_tested(tmp_path: Path) -> None:
+    """A plan that tests the first 10 and says nothing of routing asks for all of the test set there."""
+    digits = Digits(coded_digits(1), coded_digits(30))
+    torch.manual_seed(0)
+    run = trained("mnist", build_model(narrow("capsnet-r1")), digits, tmp_path, test_images=10, attack_images=20)
+    with torch.inference_mode():
+        found = {condition.name: condition.images for condition in mnist.evaluate(run)}
+    assert found == {"test": 10, "routing": 10, "attacked": 10}
