@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
+from capsbench.evaluation import attacks
 from capsbench.evaluation.attacks import EPSILONS, attacked_condition, projected_gradient, uphill
 from capsbench.evaluation.mnist import evaluate
 from capsbench.models import build_model
@@ -61,6 +62,28 @@ def test_projected_gradient_goes_to_the_edge_and_no_further(epsilon: float) -> N
     assert moved == pytest.approx(expected, abs=1e-6)
 
 
+def test_each_of_twenty_steps_goes_an_eighth_of_epsilon_uphill_from_where_the_last_one_ended(monkeypatch) -> None:
+    asked: list[Tensor] = []
+
+    def brighter(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        asked.append(images)
+        return torch.ones_like(images)
+
+    monkeypatch.setattr(attacks, "uphill", brighter)
+    projected_gradient(Brightness(), grey(0.5), torch.tensor([0]), 0.2)
+    places = [float(images.mean()) for images in asked]
+    assert places == pytest.approx([min(0.5 + 0.025 * step, 0.7) for step in range(20)], abs=1e-5)
+
+
+def test_no_pixel_leaves_what_an_image_can_show() -> None:
+    """13 of 28 rows are white and stay so: by 0.05 the 15 others brighten the image to 0.491, by 0.1 to 0.518."""
+    images = torch.zeros(1, 28, 28, dtype=torch.uint8)
+    images[:, :13] = 255
+    found = attacked_condition(Brightness(), DigitSet(images, torch.tensor([0]))).metrics
+    for attack in ("fgsm", "pgd"):
+        assert [found[f"{attack}_error_{name}"][0] for name in ("e5", "e10")] == [0, 100]
+
+
 def test_an_answer_falls_where_its_distance_from_the_boundary_is_less_than_epsilon() -> None:
     images = (255 * grey(0.42, 0.35, 0.28, 0.1, 0.7)[:, 0]).to(torch.uint8)
     model = Brightness()
@@ -82,6 +105,18 @@ def test_a_model_without_a_gradient_is_said_to_hide_it() -> None:
     found = attacked_condition(Brightness(0.0), digits)
     assert found.metrics["masked"] == (100.0, "%")
     assert found.metrics["pgd_error_e30"] == (0.0, "%")
+
+
+class Upper(Brightness):
+    """Looks at the upper half alone."""
+
+    def forward(self, images: Tensor) -> Output:
+        return super().forward(images[:, :, :14])
+
+
+def test_a_gradient_that_is_zero_at_some_pixels_hides_nothing() -> None:
+    digits = DigitSet((255 * grey(0.1, 0.3)[:, 0]).to(torch.uint8), torch.tensor([0, 0]))
+    assert attacked_condition(Upper(), digits).metrics["masked"] == (0.0, "%")
 
 
 # of rows that differ only in what training sees (few digits, a tuned rate), which no attack does, the first
