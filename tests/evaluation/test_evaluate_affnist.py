@@ -15,12 +15,14 @@ from capsbench.data import affine
 from capsbench.data.affnist import FACTORS
 from capsbench.data.affnist_sets import affnist_set
 from capsbench.data.digits import Digits
+from capsbench.data.placed import unit
 from capsbench.errors import DataError
 from capsbench.evaluation.affnist import evaluate
 from capsbench.evaluation.condition import Condition
 from capsbench.files import write_json
 from capsbench.models import build_model
 from capsbench.models.output import Output
+from capsbench.training import scoring
 
 DIGITS = Digits(coded_digits(60), coded_digits(50))
 OPTIONS = {"held_out": 30, "transforms": 4, "factor_images": 20, "probe_images": 70, "matched_at": 0.95}
@@ -83,6 +85,12 @@ def test_a_last_evaluation_that_may_have_jittered_upwards_matches_nothing(folder
     assert "got to 98.50% at its last evaluation alone" in str(matched.reason)
 
 
+def test_a_level_that_the_second_of_two_evaluations_gets_to_is_not_matched_either(tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_text("step,held_out_accuracy,affnist_accuracy\n10,0.90,0.60\n20,0.98,0.78\n")
+    matched = of(trained("affnist", Reader(), DIGITS, tmp_path, **OPTIONS))["matched"]
+    assert (matched.status, matched.metrics) == ("not matched", {})
+
+
 @pytest.mark.parametrize(("off", "expected"), [(0, 100.0), (1, 0.0)])
 def test_converged_is_every_image_and_the_held_out_digits(folder, off: int, expected: float) -> None:
     converged = of(trained("affnist", Reader(off), DIGITS, folder, **OPTIONS))["converged"]
@@ -134,6 +142,24 @@ def test_digits_beyond_the_plan_s_number_are_in_nothing_that_is_measured(folder)
     assert set(factors["accuracy"]) == {1.0}
 
 
+def test_test_digits_are_transformed_and_training_digits_held_out(folder) -> None:
+    wrong = coded_digits(60, (torch.arange(60) + 1) % 10)
+    for digits, on_test, on_held_out in (
+        (Digits(wrong, DIGITS.test), 1.0, 0.0),
+        (Digits(DIGITS.train, wrong), 0.0, 1.0),
+    ):
+        converged = of(trained("affnist", Reader(), digits, folder, **OPTIONS))["converged"]
+        assert converged.metrics == {"accuracy": (100 * on_test, "%"), "held_out_accuracy": (100 * on_held_out, "%")}
+        assert set(converged.frames["factors"]["accuracy"]) == {on_test}
+
+
+def test_each_batch_is_held_against_its_own_labels(folder, monkeypatch) -> None:
+    monkeypatch.setitem(scoring.BATCH, "cpu", 7)  # classes come in tens
+    converged = of(trained("affnist", Reader(), DIGITS, folder, **OPTIONS))["converged"]
+    assert converged.metrics == {"accuracy": (100.0, "%"), "held_out_accuracy": (100.0, "%")}
+    assert set(converged.frames["factors"]["accuracy"]) == {1.0}
+
+
 def test_the_name_says_which_affnist_it_is_and_of_which_digits(folder) -> None:
     run = trained("affnist", Reader(), DIGITS, folder, **OPTIONS)
     digest = affnist_set(DIGITS.test, dataset="mnist", transforms=OPTIONS["transforms"]).digest
@@ -167,4 +193,7 @@ def test_a_decoder_s_drawings_are_kept_right_ones_first(folder) -> None:
     made = affnist_set(DIGITS.test, dataset="mnist", transforms=4)
     whole = (made.images(0, 200)[:, 0] * 255).round().to(torch.uint8).numpy()
     assert (whole[:, None] == stored["images"]).all((2, 3)).any(0).all()  # pictures of the set itself
+    with torch.inference_mode():
+        answers = run.model(unit(torch.from_numpy(stored["images"]))[:, None]).scores.argmax(1)
+    assert stored["predicted"].tolist() == answers.tolist()
     assert "reconstructions" not in of(trained("affnist", Reader(), DIGITS, folder, **OPTIONS))["converged"].arrays
