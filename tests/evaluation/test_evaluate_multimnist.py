@@ -115,6 +115,18 @@ def test_everything_is_binned_by_overlap(tmp_path) -> None:
     assert set(plain["metric"]) == {"error", "half_credit_error"}
 
 
+def test_an_error_is_binned_by_the_overlap_of_its_own_pair(tmp_path) -> None:
+    frame = of(Oracle(pairs(), wrong=40), tmp_path).frames["overlap"]
+    shifts = pairs().make(torch.arange(80)).shifts.double()
+    covered = (28 - (shifts[:, 0] - shifts[:, 1]).abs()).prod(1).numpy() / 28**2
+    error = np.where(np.arange(80) < 40, 100.0, 0.0)  # of the first 40 both digits are called by the next class
+    rows = frame[frame["metric"] == "error"]
+    assert len(rows) > 2
+    for row in rows.itertuples():
+        here = (covered >= row.overlap_low) & ((covered < row.overlap_high) | (row.overlap_high == 1))
+        assert (row.pairs, row.value) == (here.sum(), pytest.approx(error[here].mean()))
+
+
 def test_pictures_of_right_pairs_of_wrong_ones_and_of_absent_digits(tmp_path) -> None:
     stored = of(Oracle(pairs(), wrong=7), tmp_path).arrays["segmentation"]
     n = 10 + 7

@@ -13,6 +13,7 @@ from stand_ins import Reader, coded_digits, trained
 from capsbench.data.digits import Digits
 from capsbench.errors import DataError
 from capsbench.evaluation.two_digit import evaluate, exactly_above_half
+from capsbench.training import scoring
 
 DIGITS = Digits(coded_digits(100), coded_digits(60))
 COLUMNS = [f"{c}.{m}" for c in ("56x28", "28x56") for m in ("top2_accuracy", "both_above_half_accuracy")]
@@ -40,6 +41,14 @@ def test_means_of_the_last_epochs_beside_the_final_weights(tmp_path) -> None:
     assert (tall.name, wide.name) == ("56x28", "28x56")
     assert {unit for _, unit in tall.metrics.values()} == {"%"}
     assert tall.images == wide.images == 80
+
+
+@torch.inference_mode()
+def test_every_epoch_of_the_curve_weighs_alike(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 0.2, 0.1, 0.0, 0.0), (7, 2, 0.7, 0.4, 0.3, 0.0), (10, 3, 0.9, 0.4, 0.3, 0.3))
+    tall, wide = evaluate(trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=80))
+    means = [(metrics(of)["top2_accuracy"], metrics(of)["both_above_half_accuracy"]) for of in (tall, wide)]
+    assert means == [pytest.approx((60.0, 30.0)), pytest.approx((20.0, 10.0))]
 
 
 def test_what_is_above_half_must_be_the_two_digits_and_no_other() -> None:
@@ -93,6 +102,14 @@ def test_digits_beyond_the_plan_s_number_are_not_tested_alone(tmp_path) -> None:
     for count, error in ((40, 0.0), (60, 100 * 20 / 60)):
         run = trained("two_digit", Reader(pairs=True), digits, tmp_path, pairs=20, test_images=count)
         assert [metrics(condition)["single_error"] for condition in evaluate(run)] == pytest.approx([error, error])
+
+
+@torch.inference_mode()
+def test_each_batch_of_single_digits_is_held_against_its_own_labels(tmp_path, monkeypatch) -> None:
+    curve(tmp_path, (4, 1, 1.0, 1.0, 1.0, 1.0))
+    monkeypatch.setitem(scoring.BATCH, "cpu", 7)  # classes come in tens
+    for condition in evaluate(trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=20)):
+        assert metrics(condition)["single_error"] == 0
 
 
 def test_without_its_curve_a_run_is_not_evaluated(tmp_path) -> None:
