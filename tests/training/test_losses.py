@@ -133,6 +133,18 @@ def test_cross_entropies_are_torch_s() -> None:
     torch.testing.assert_close(sigmoid, expected)
 
 
+def test_two_digits_share_the_probability_of_a_cross_entropy() -> None:
+    logits, spec = torch.randn(5, 10), load_variants()["cnn"]
+    first, second = (classification_loss(spec, logits, torch.full((5, 1), digit)) for digit in (1, 2))
+    both = classification_loss(spec, logits, torch.tensor([[1, 2]] * 5))
+    torch.testing.assert_close(both, (first + second) / 2)
+
+
+def test_logits_of_a_cross_entropy_become_shares_of_one() -> None:
+    made = probabilities(load_variants()["cnn"], torch.tensor([[0.0, math.log(2), math.log(5)]]))
+    torch.testing.assert_close(made, torch.tensor([[1 / 8, 2 / 8, 5 / 8]]))
+
+
 def test_probabilities_of_high_logits_keep_their_order() -> None:
     logits = torch.tensor([[20.0, 19.0, 18.0, -3.0], [17.0, 16.5, 16.3, 0.0]])
     made = probabilities(load_variants()["multimnist-cnn"], logits)
@@ -148,6 +160,14 @@ def test_the_published_decay() -> None:
     assert rate_at(2000, 300_000, training) == pytest.approx(0.96e-3)
     assert rate_at(299_999, 300_000, training) == pytest.approx(2.2e-6, rel=0.01)
     assert rate_at(10**7, 10**7, training) == 1e-6
+
+
+@pytest.mark.parametrize("period", [900, 20_000])
+def test_a_period_that_is_a_number_of_steps_is_that_many(period: int) -> None:
+    """MultiMNIST's is ten times MNIST's (section 6)."""
+    training = Training(steps=300_000, decay_period=period)
+    assert rate_at(period, 300_000, training) == pytest.approx(0.96e-3)
+    assert rate_at(3 * period // 2, 300_000, training) == pytest.approx(0.96**1.5 * 1e-3)  # it falls all the time
 
 
 def test_a_short_run_s_scaled_decay_ends_where_the_published_one_ends() -> None:
@@ -188,3 +208,15 @@ def test_each_of_two_digits_is_drawn_towards_its_own_picture() -> None:
     torch.testing.assert_close(drawing, expected)
     torch.testing.assert_close(classification, margin_loss(output.scores, multi_hot(labels)).mean())
     torch.testing.assert_close(total, classification + 0.0005 * drawing)
+
+
+def test_a_step_takes_its_own_batch_s_gradient_at_the_rate_that_it_is_given() -> None:
+    step = small_step("capsnet-r3")
+    weights = list(step.model.parameters())
+    step(0, 1e-3)
+    moved = [weight.detach().clone() for weight in weights]
+    step(1, 0.0)
+    assert all(torch.equal(weight, before) for weight, before in zip(weights, moved, strict=True))
+    expected = torch.autograd.grad(step.losses(step.stream.batch(1))[0], weights)
+    for weight, gradient in zip(weights, expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
