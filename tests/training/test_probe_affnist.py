@@ -87,6 +87,16 @@ def test_it_looks_at_as_many_images_as_the_plan_says() -> None:
     assert {shape[1:] for shape in model.heard} == {(1, 40, 40)}
 
 
+@torch.no_grad()
+def test_digits_beyond_the_plan_s_number_are_not_looked_at() -> None:
+    labels = torch.arange(50) % 10
+    labels[20:] = (labels[20:] + 1) % 10
+    options = AffnistTask.model_validate({"variants": ["given"], "held_out": 30, "transforms": 4, "test_images": 20})
+    digits = Digits(DIGITS.train, coded_digits(50, labels))
+    made = make_probe(options, digits, training_stream(digits.train, seed=0, batch=8), 8)
+    assert made.measure(Reader(), 20) == {"held_out_accuracy": 1.0, "affnist_accuracy": 1.0}
+
+
 def test_more_digits_to_hold_out_than_there_are_is_one_sentence() -> None:
     with pytest.raises(DataError, match=r"^61 digits were asked for, but there are 60; .*\.$"):
         probe(held_out=61)

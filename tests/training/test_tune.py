@@ -14,7 +14,9 @@ from capsbench.cli.tune import tune_cells
 from capsbench.data import digits as digits_module
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
+from capsbench.data.multimnist import PairSet
 from capsbench.data.source import DataSource
+from capsbench.data.testing import TEST_SEED
 from capsbench.errors import CapsbenchError
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
@@ -89,6 +91,37 @@ def test_a_trial_is_judged_on_the_held_out_digits_as_training_shows_them(
     height = {"mnist": 28, "affnist": 40, "multimnist": 36, "two_digit": 56 if pairs else 28}[task]
     assert {shape[2] for shape in model.heard} == {height}
     assert sum(shape[0] for shape in model.heard) == count
+
+
+@pytest.mark.parametrize("placement", ["paper", "official"])
+def test_held_out_pairs_stand_as_the_plan_places_pairs(
+    house: House, monkeypatch: pytest.MonkeyPatch, placement: str
+) -> None:
+    house.path.write_text(PLAN.replace("train_pairs", f"placement: {placement}, train_pairs"))
+    again = House.load(house.path)
+    made: list[PairSet] = []
+    monkeypatch.setattr(tune, "PairSet", lambda *args, **options: made.append(PairSet(*args, **options)) or made[-1])
+    trial = again.trials(again.cell("multimnist", "capsnet-r3+tuned"))[0]
+    with torch.inference_mode():
+        tune.held_out_error(Reader(pairs=True).eval(), trial, coded_digits(300))
+    (pairs,) = made
+    expected = PairSet(coded_digits(50), seed=TEST_SEED, size=50, placement=placement)
+    first = torch.arange(50)
+    assert torch.equal(pairs.make(first).images, expected.make(first).images)
+
+
+def test_a_trial_that_diverged_has_no_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def diverges(*_: object) -> dict[str, object]:
+        trained.append(1)
+        return {"status": "failed", "reason": "not finite", "steps": 2, "resolved": {"precision": "float32"}}
+
+    monkeypatch.setattr(tune, "train_run", diverges)
+    trial = judged_once(house, "mnist", "capsnet-r3")
+    figure = json.loads((house.run_folder(trial, 1000) / tune.FIGURE).read_text())
+    assert (figure["error"], figure["status"], figure["reason"]) == (None, "failed", "not finite")
+    assert len(trained) == 1
 
 
 def test_the_best_point_is_stored_with_every_figure_and_the_row_takes_it(house: House) -> None:
