@@ -12,10 +12,12 @@ from scipy.stats import kstest
 
 from capsbench.data import affine
 from capsbench.data.affnist import FACTORS, PlacedSet, SyntheticAffnist, one_factor, placed_set
+from capsbench.data.affnist_sets import held_out_set
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import load_digits
 from capsbench.data.placed import unit
 from capsbench.data.source import find_source
+from capsbench.data.testing import TEST_SEED
 from capsbench.errors import DataError
 
 NEUTRAL = {"rotation": 0, "shear": 0, "scale_y": 1, "scale_x": 1, "translation_y": 0, "translation_x": 0}
@@ -175,6 +177,8 @@ def test_one_factor_leaves_the_others_alone(factor: str) -> None:
 def test_one_factor_is_the_factor_it_says() -> None:
     digits = uci_digits(40)
     assert torch.equal(one_factor(digits, "translation", 4), one_factor(digits, "translation", 0).roll((4, 4), (2, 3)))
+    back = one_factor(digits, "translation", 0).roll((-4, -4), (2, 3))
+    assert torch.equal(one_factor(digits, "translation", -4), back)
     turned = one_factor(digits, "rotation", 90)
     assert torch.equal(turned, one_factor(digits, "rotation", 0).rot90(1, (2, 3)))  # anticlockwise
     values = {name: np.full(40, float(value)) for name, value in (NEUTRAL | {"shear": 0.4}).items()}
@@ -198,3 +202,11 @@ def test_held_out_digits_stand_at_seeded_places() -> None:
     assert {y for y, _ in places} == {x for _, x in places} == set(range(14, 27))
     assert torch.equal(held_out.labels, torch.arange(4000) % 10)
     assert torch.equal(held_out.source, torch.arange(4000))
+
+
+def test_held_out_digits_are_the_first_at_the_places_of_the_test_seed() -> None:
+    """The seed is the paper's number on arXiv: with another one no figure could be compared with earlier ones."""
+    assert TEST_SEED == 171009829
+    digits = noise_digits(50)
+    expected = placed_set(DigitSet(digits.images[:20], digits.labels[:20]), seed=171009829)
+    assert torch.equal(held_out_set(digits, 20).images(0, 20), expected.images(0, 20))

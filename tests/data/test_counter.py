@@ -28,6 +28,14 @@ def test_known_values() -> None:
     assert permutation(8, 3, Purpose.ORDER, 1, device="cpu").tolist() == [7, 0, 6, 3, 2, 4, 5, 1]
 
 
+def test_each_purpose_keeps_a_number_of_its_own() -> None:
+    """As above: another number gives other draws, and a number of two purposes one would be an alias of the other."""
+    names = "ORDER BLOCK_ORDER PLACE HELD_OUT_PLACE FIRST_DIGIT PARTNER_START PARTNER_STRIDE PAIR_SHIFT BASE_SHIFT"
+    names += " AFFINE ORIENTATION"
+    known = {name: number for number, name in enumerate(names.split(), start=1)}
+    assert {name: int(purpose) for name, purpose in Purpose.__members__.items()} == known
+
+
 def test_a_number_does_not_depend_on_what_is_drawn_beside_it() -> None:
     together = random_u32(3, Purpose.PLACE, 2, MANY[:100, None], MANY[:7])
     assert together.shape == (100, 7)
