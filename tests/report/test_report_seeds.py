@@ -23,10 +23,25 @@ def test_seeds_that_agree_are_no_certainty() -> None:
     assert one_sided.freedom == 1
 
 
+def test_one_image_of_ten_thousand_tells_two_seeds_apart() -> None:
+    assert one_sample([79.01, 79.02]) is not None
+    assert difference([79.01, 79.02], [78.0, 78.0]) is not None
+    assert summarise([79.01, 79.02]).low is not None
+
+
+def test_what_is_taken_off_is_a_constant_or_the_same_run_s_other_metric() -> None:
+    less, gap = one_sample([1.0, 2.0, 3.0], against=0.5), paired([3.0, 5.0], [1.0, 2.0])
+    assert less is not None
+    assert gap is not None
+    assert (less.value, gap.value) == (1.5, 2.5)
+
+
 def test_a_count_has_no_interval_and_is_certain() -> None:
     count = exact(5.0)
     assert count.interval() == (5.0, 5.0)
     assert (count.p_equivalent(6.0), count.p_equivalent(4.0)) == (0.0, 1.0)
+    assert count.p_equivalent(5.0) == 1.0  # on the margin is not inside
+    assert (exact(0.0).p(), exact(0.1).p()) == (1.0, 0.0)
 
 
 def test_seeds_that_agree_leave_a_claim_undecided(tmp_path: Path) -> None:

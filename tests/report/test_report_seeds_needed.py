@@ -47,6 +47,12 @@ def test_seeds_that_clear_the_further_bound_beyond_doubt_are_counted_all_the_sam
         assert seeds_to_decide(estimate, (0.7, further), 0.05) == near
 
 
+def test_a_cell_of_fewer_seeds_than_the_other_is_the_one_that_needs_more() -> None:
+    estimate = difference([1000.0, 1001.0, 1002.0, 1001.0, 1001.0], [0.0, 1.0])
+    assert estimate is not None
+    assert seeds_to_decide(estimate, (estimate.value,), 0.05) == 3
+
+
 def test_digits_that_leave_it_open_are_not_made_up_for_by_seeds() -> None:
     a, b = sides(np.random.default_rng(10), 5, 0.001, 0.0)
     estimate = crossed(a, b)

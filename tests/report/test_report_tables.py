@@ -143,6 +143,18 @@ def test_the_papers_figures_stand_beside_their_own_cells_only(healthy: Path) -> 
     assert (mnist["capsnet-r1-recon"], mnist["capsnet-r3-recon"]) == (0.29, 0.25)
 
 
+def test_which_of_two_values_is_better_follows_from_what_is_measured() -> None:
+    for metric in (metric for spec in SPECS.values() for metric in spec.main):
+        is_copy = metric.name.startswith("baseline_")  # of the input, which every variant has alike
+        less = "error" in metric.name or metric.name == "ece"
+        assert metric.better == (None if is_copy else "less" if less else "greater"), metric.name
+
+
+def test_how_well_a_digit_is_drawn_stands_beside_the_same_measure_of_a_copy() -> None:
+    names = [metric.name for metric in SPECS["multimnist"].main if not metric.headline]
+    assert names == ["ssim_true", "baseline_ssim", "iou_true", "baseline_iou"]
+
+
 def test_captions_name_data_budget_reductions_seeds_and_orientation(healthy: Path) -> None:
     results = collect(healthy)
     words = " ".join(wide_table(results, "affnist").caption)

@@ -56,6 +56,15 @@ def test_a_change_is_within_or_beyond_noise_and_signed_from_a_to_b(folder: Path,
     assert near.difference == pytest.approx(0.2)
 
 
+def test_beyond_noise_is_under_five_in_a_hundred(folder: Path, other: Path) -> None:
+    """Two seeds' deviations apart: Student's t of 6 ** 0.5 at 4 degrees of freedom, whose p is 0.0705."""
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [2.2, 2.3, 2.4])
+    change = of(folder, other, "cnn")
+    assert change.p_holm == change.p == pytest.approx(0.0705, abs=5e-5)
+    assert change.found == "within noise"
+
+
 def test_noise_is_corrected_for_how_much_was_tested(folder: Path, other: Path) -> None:
     for variant in toy.TASKS["mnist"]:
         score(folder, variant, [2.0, 2.1, 2.2])
