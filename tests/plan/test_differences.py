@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from capsbench.files import write_json
 from capsbench.plan import House, config_folder
+from capsbench.plan.tuning import Point
 
 TUNED = """
 budget: reduced
@@ -64,3 +66,18 @@ def test_of_a_routing_from_outside_no_squash_is_said_that_its_plan_does_not_say(
     said = {entry["variant"]: {found["factor"] for found in entry["differs"]} for entry in entries}
     assert "squash" not in said["mine.route"]
     assert "squash" in said["squashed"]
+
+
+def test_a_chosen_rate_differs_to_its_last_digit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path))
+    plan = tmp_path / "tuned.yaml"
+    plan.write_text(TUNED.replace("references: {REFERENCES}", "reference: cnn"))
+    tuned = House.load(plan).cell("mnist", "cnn+tuned").tuned
+    assert tuned is not None
+    write_json(tuned.path, {"recipe": tuned.recipe, "chosen": Point(3e-3, 0.96).training_keys()})
+    described = House.load(plan).describe({})
+    (entry,) = (e for e in described["comparisons"]["ablation"]["mnist"] if e["variant"] == "cnn+tuned")
+    found = {d["factor"]: (d["value"], d["reference"]) for d in entry["differs"]}
+    assert found["rate"] == ("0.003", "0.001")
+    assert "decay" not in found  # the plan's own
+    assert any("(150 periods a run)" in words for words in described["notes"]["mnist"])
