@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.signal import convolve2d
 from torch import Tensor
 
 from capsbench.evaluation.segmentation import PSNR_LIMIT, UNITS, leakage, match, measure, of_classes
@@ -116,6 +118,39 @@ def test_ssim_of_a_flat_picture_is_the_formula() -> None:
     assert values(flat, other)["ssim"] == pytest.approx((2 * 0.6 * 0.2 + c1) / (0.6**2 + 0.2**2 + c1), abs=1e-4)
 
 
+def ssim_by_hand(a: np.ndarray, b: np.ndarray) -> float:
+    """Wang et al. 2004, equation 13, in windows of 11 x 11 Gaussian weights with a deviation of 1.5 pixels.
+
+    One window a pixel: beyond its edges the picture is mirrored, which the paper does not say.
+    """
+    along = np.exp(-((np.arange(11) - 5.0) ** 2) / (2 * 1.5**2))
+    window = np.outer(along, along) / along.sum() ** 2
+
+    def local(values: np.ndarray) -> np.ndarray:
+        return convolve2d(np.pad(values, 5, mode="reflect"), window, mode="valid")
+
+    mean_a, mean_b = local(a), local(b)
+    variances = local(a * a) - mean_a**2 + local(b * b) - mean_b**2
+    covariance = local(a * b) - mean_a * mean_b
+    c1, c2 = 0.01**2, 0.03**2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    return float((luminance * (2 * covariance + c2) / (variances + c2)).mean())
+
+
+def test_ssim_is_the_mean_over_both_digits_of_the_formula_of_its_paper() -> None:
+    drawn, digits = torch.rand(2, 1, 2, 36, 36, generator=torch.Generator().manual_seed(0))
+    digits = 0.5 * digits + 0.5 * drawn  # alike, but not the same
+    pairs = zip(drawn[0].double().numpy(), digits[0].double().numpy(), strict=True)
+    assert values(drawn, digits)["ssim"] == pytest.approx(np.mean([ssim_by_hand(a, b) for a, b in pairs]), abs=1e-4)
+
+
+def test_one_digit_drawn_to_perfection_and_the_other_not_at_all_are_half_of_each_measure() -> None:
+    found = values(pair(square(0, 0), torch.zeros(36, 36)))
+    assert (found["dice"], found["iou"], found["dice_ink"], found["iou_ink"]) == (0.5, 0.5, 0.5, 0.5)
+    nothing = -10 * math.log10(100 / 36**2)  # 100 white pixels were missed
+    assert found["psnr"] == pytest.approx((100 + nothing) / 2, abs=1e-4)
+
+
 def test_leakage_is_the_ink_of_absent_classes_in_percent_of_a_digit_s() -> None:
     drawn = torch.zeros(1, 10, 36, 36)
     labels = torch.tensor([[3, 7]])
@@ -151,3 +186,9 @@ def test_predicted_classes_stand_for_digits(predicted: tuple[int, int], expected
 def test_pictures_are_picked_by_class() -> None:
     drawn = torch.arange(30.0).view(3, 10, 1, 1)
     assert of_classes(drawn, torch.tensor([[0, 9], [5, 5], [2, 1]])).flatten().tolist() == [0, 9, 15, 15, 22, 21]
+
+
+def test_leakage_is_held_against_the_mean_ink_of_both_digits() -> None:
+    drawn, digits = torch.zeros(1, 10, 36, 36), pair(square(0, 0), square(20, 20, side=5))  # of 100 and 25 pixels
+    drawn[:, 0] = square(0, 0)
+    assert leakage(drawn, digits, torch.tensor([[3, 7]])).tolist() == pytest.approx([100 * 100 / 62.5 / 8])
