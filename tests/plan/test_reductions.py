@@ -144,3 +144,12 @@ def test_images_that_all_seeds_share_are_fewer_digits_for_what_is_measured_on_th
     names = {*conditions, *(name for metrics in conditions.values() for name in metrics)}
     assert {name for name in names if read.touches(None, name)} == (names if touched is None else touched)
     assert {name for name in names if read.touches(name, "another")} == (names if touched is None else touched)
+
+
+def test_narrow_models_and_other_digits_are_another_experiment(tmp_path: Path) -> None:
+    path = tmp_path / "changed.yaml"
+    head = "name: changed\nbudget: reduced\nseeds: [0, 1, 2, 3, 4]\nuci_digits: true\nwidth: 0.125\n"
+    path.write_text(f"{head}training: {{epochs: 1}}\ntasks:\n  {CNN % ''}\n")
+    changed = House.load(path, "uci-digits")
+    said = {words: kind for kind, words, _ in changed.reduced(changed.cells[0])}
+    assert (said["UCI digits, not MNIST"], said["width 1/8"]) == ("experiment", "experiment")
