@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from capsbench.data.batch import Batch
 from capsbench.data.digits import Digits, load_digits
 from capsbench.data.source import DataSource
 from capsbench.errors import ResourceError
@@ -19,7 +21,7 @@ from capsbench.plan import House
 from capsbench.training import checkpoint, fusing
 from capsbench.training import loop as loop_module
 from capsbench.training.loop import Loop
-from capsbench.training.run import Run, Setting, choose_precision, prepare, train_run
+from capsbench.training.run import Run, Setting, choose_precision, new_model, prepare, train_run
 from capsbench.training.step import Step
 
 PLAN = """
@@ -71,6 +73,76 @@ def test_every_row_of_the_history_is_the_mean_over_its_own_steps(
         assert [row.loss, row.classification, row.reconstruction] == pytest.approx(mean, rel=1e-5)
     assert last == pytest.approx(history["loss"].iloc[-1])
     assert given == pytest.approx([step / 11 for step in range(11)])  # the spread loss grows its margin by it
+
+
+def test_each_step_is_taken_at_its_rate_of_the_schedule_and_recorded_with_it(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its length, a scaled run has the 150 periods of the published 300,000 steps."""
+    taken = []
+    prepared = Step.prepare
+
+    def spied(self: Step, step: int, rate: float, progress: float) -> None:
+        taken.append(rate)
+        prepared(self, step, rate, progress)
+
+    monkeypatch.setattr(Step, "prepare", spied)
+    setting = setting_of(tmp_path, digits, "float32")
+    manifest = train_run(setting, 0, lambda *_: None)
+    assert taken == pytest.approx([1e-3 * 0.96 ** (150 * step / 11) for step in range(11)])
+    history = pd.read_csv(setting.house.run_folder(setting.cell, 0) / "history.csv")
+    assert history["step"].tolist() == list(range(1, 12))
+    assert history["rate"].tolist() == pytest.approx(taken)
+    seen = 16 * history["step"] / len(digits.train.labels)
+    assert history["epoch"].tolist() == pytest.approx(seen.tolist())
+    assert manifest["final_loss"] == pytest.approx(history["loss"].iloc[-1])
+    assert manifest["parameters"] == sum(weight.numel() for weight in new_model(setting, 0).parameters())
+
+
+class Killed(Exception):
+    """Nobody catches it: what a process does that is killed."""
+
+
+def test_seconds_and_images_a_second_are_those_of_steps_that_were_made_once(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that a step of 16 images moves by two seconds, a measurement by 100, and a killed process by 1,000."""
+    now, train, steps, shown = 0.0, Step.train, [], {}
+
+    class Measuring:
+        def due(self, step: int, steps: int) -> bool:
+            return step in (4, 8)
+
+        def measure(self, model: torch.nn.Module, step: int) -> dict[str, float]:
+            nonlocal now
+            now += 100
+            return {"measured": 1.0}
+
+    def timed(self: Step, batch: Batch) -> None:
+        nonlocal now
+        if len(steps) == 6:
+            steps.append("killed")
+            raise Killed
+        steps.append("made")
+        train(self, batch)
+        now += 2
+
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(loop_module, "ROWS", 3)  # at steps 4, 8 and 11
+    monkeypatch.setattr(Step, "train", timed)
+    monkeypatch.setenv("CAPSBENCH_CHECKPOINT_SECONDS", "0")
+    for killed in (True, False):
+        run = prepare(setting_of(tmp_path, digits, "float32"), 0)
+        assert isinstance(run, Run)
+        run.loop.probe = Measuring()
+        with pytest.raises(Killed) if killed else contextlib.nullcontext():
+            loss = run.loop.train(lambda step, steps, loss, speed: shown.update({step: speed}))
+        now += 1000
+    history = pd.read_csv(run.loop.folder / "history.csv")
+    assert history["step"].tolist() == [4, 8, 11]
+    assert history["images_per_second"].tolist() == [8, 8, 8]
+    assert shown[3] == shown[7] == 8  # before the first measurement of either process
+    assert run.finish(loss)["seconds"] == 2 * 11 + 2 * 100
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
