@@ -78,7 +78,9 @@ def test_a_model_that_is_right_and_one_that_is_wrong(tmp_path, off: int, expecte
 def test_half_credit_is_a_figure_of_its_own(tmp_path) -> None:
     found = of(Reader(pairs=True, high=0.05), tmp_path)  # the second class is heard, the first never
     assert found.metrics["error"] == (100.0, "%")
-    assert 50 <= found.metrics["half_credit_error"][0] < 60
+    half, unit = found.metrics["half_credit_error"]
+    assert 50 <= half < 60
+    assert unit == "%"
 
 
 def test_a_perfect_decoder(tmp_path) -> None:
@@ -143,6 +145,13 @@ def test_pictures_of_right_pairs_of_wrong_ones_and_of_absent_digits(tmp_path) ->
     for labels, predicted, absent in zip(stored["labels"], stored["predicted"], stored["absent_class"], strict=True):
         taken = {*labels, *predicted}
         assert absent == next((labels[0] + k) % 10 for k in range(1, 10) if (labels[0] + k) % 10 not in taken)
+
+
+def test_pictures_are_of_the_first_ten_right_and_wrong_pairs_whatever_the_batches(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(scoring.BATCH, "cpu", 8)
+    stored = of(Oracle(pairs(), wrong=12), tmp_path).arrays["segmentation"]
+    first = pairs().make(torch.tensor([*range(12, 22), *range(10)]))
+    assert np.array_equal(stored["digits"], (first.digits * 255).round().numpy())
 
 
 def test_the_predictions_count_each_digit_s_pairs_and_the_first_scores_name_them(tmp_path, monkeypatch) -> None:

@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 import torch
 from stand_ins import Reader, coded_digits, trained
+from torch import Tensor
 
 from capsbench.data.digits import Digits
 from capsbench.errors import DataError
 from capsbench.evaluation.two_digit import evaluate, exactly_above_half
+from capsbench.models.output import Output
 from capsbench.training import scoring
 
 DIGITS = Digits(coded_digits(100), coded_digits(60))
@@ -61,6 +63,26 @@ def test_what_is_above_half_must_be_the_two_digits_and_no_other() -> None:
         [0.9, 0.1, float("nan"), 0.1],
     ])  # fmt: skip
     assert exactly_above_half(scores, labels).tolist() == [True, False, False, False, False]
+
+
+class Loud(Reader):
+    """Says a third class too, above one half and below the two that it read."""
+
+    def forward(self, images: Tensor) -> Output:
+        scores = super().forward(images).scores
+        return Output(scores.scatter_(1, scores.argmin(1, keepdim=True), 0.55))
+
+
+@pytest.mark.parametrize(("model", "exact"), [(Reader, 100.0), (Loud, 0.0)])
+@torch.inference_mode()
+def test_a_third_class_above_one_half_spoils_the_exact_answer_and_no_other(
+    tmp_path: Path, model: type[Reader], exact: float
+) -> None:
+    curve(tmp_path, (4, 1, 1.0, 1.0, 1.0, 1.0))
+    for condition in evaluate(trained("two_digit", model(pairs=True), DIGITS, tmp_path, pairs=80)):
+        found = metrics(condition)
+        assert (found["final_top2_accuracy"], found["final_both_above_half_accuracy"]) == (100, 100)
+        assert found["final_exact_above_half_accuracy"] == exact
 
 
 @torch.inference_mode()

@@ -71,13 +71,27 @@ def test_of_a_routing_from_outside_no_squash_is_said_that_its_plan_does_not_say(
 def test_a_chosen_rate_differs_to_its_last_digit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPSBENCH_RESULTS", str(tmp_path))
     plan = tmp_path / "tuned.yaml"
-    plan.write_text(TUNED.replace("references: {REFERENCES}", "reference: cnn"))
+    plan.write_text(TUNED.replace("REFERENCES", "capsnet-r3+tuned: cnn+tuned"))
     tuned = House.load(plan).cell("mnist", "cnn+tuned").tuned
     assert tuned is not None
     write_json(tuned.path, {"recipe": tuned.recipe, "chosen": Point(3e-3, 0.96).training_keys()})
     described = House.load(plan).describe({})
-    (entry,) = (e for e in described["comparisons"]["ablation"]["mnist"] if e["variant"] == "cnn+tuned")
-    found = {d["factor"]: (d["value"], d["reference"]) for d in entry["differs"]}
-    assert found["rate"] == ("0.003", "0.001")
-    assert "decay" not in found  # the plan's own
+    chosen, waiting = (
+        {found["factor"]: (found["value"], found["reference"]) for found in entry["differs"]}
+        for name in ("cnn+tuned", "capsnet-r3+tuned")
+        for entry in described["comparisons"]["ablation"]["mnist"]
+        if entry["variant"] == name
+    )
+    assert chosen == {"rate": ("0.003", "0.001")}  # the decay is the plan's own
+    assert waiting["tuning"] == ("not yet", "done")
     assert any("(150 periods a run)" in words for words in described["notes"]["mnist"])
+
+
+def test_lengths_are_told_in_steps_of_the_digits_that_the_plan_trains_on(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {epochs: 2, batch: 64}\n"
+        "variants: {once: {base: cnn, training: {epochs: 1}}}\n"
+        "tasks: {mnist: {variants: [cnn, once], reference: cnn, train_images: 6_400}}\n"
+    )
+    (entry,) = House.load(tmp_path / "short.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", "100", "200")]

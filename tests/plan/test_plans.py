@@ -147,6 +147,8 @@ def test_who_holds_out_most_digits_trains_on_few(tmp_path: Path) -> None:
 def test_an_epoch_of_few_digits_a_class_is_short(plan) -> None:
     cell = House.load(path := plan(("test_images: 100", "train_per_class: 32"))).cells[0]
     assert cell.steps(House.load(path).epoch_images(cell.options)) == 2 * 320 / 64
+    said = [sentence for sentences in House.load(path).describe({})["notes"].values() for sentence in sentences]
+    assert not any("as many steps as on all" in sentence for sentence in said)  # those are an axis's rows
 
 
 def test_a_missing_plan_names_a_near_one(tmp_path: Path) -> None:
