@@ -246,6 +246,12 @@ def test_the_number_of_images_is_that_of_most_seeds_and_not_the_largest(folder: 
     assert values(results, "cnn") == [0, 2]
 
 
+def test_of_two_numbers_of_images_that_are_as_frequent_the_larger_counts(folder: Path) -> None:
+    shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", 2))
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 0) / "test" / "metrics.json", images=500)
+    assert values(collect(folder), "cnn") == [1]
+
+
 def test_a_metric_without_a_value_is_named(folder: Path) -> None:
     metrics = {"error": {"value": None, "unit": "%"}, "correct": {"value": 3, "unit": "images"}}
     toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "test" / "metrics.json", metrics=metrics)
