@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
-from pages import RESULTS, TWO_DIGITS, rows_of, said, words_of
+from pages import NUMBER, RESULTS, TO, TWO_DIGITS, has_its_seeds, rows_of, said, words_of
 
 TUNING = RESULTS / "ablation" / "tuning" / "two_digit"
 SECTION = "Rate and schedule, tuned"
@@ -32,11 +33,33 @@ def test_the_trials_and_what_they_chose_are_as_the_page_says() -> None:
             assert json.loads((place / "held-out.json").read_text())["error"] == pytest.approx(point["mean"])
 
 
+def test_the_tuned_rows_have_their_seeds_and_their_differences() -> None:
+    rows = {
+        "Capsules, dynamic routing, squash 1, tuned": "two-digit-dynamic+tuned",
+        "CNN, average pooling, MLP, tuned": "two-digit-average-mlp+tuned",
+    }
+    has_its_seeds(rows, RESULTS / "ablation" / "runs" / "two_digit", SECTION)
+    frame = pd.read_csv(RESULTS / "ablation" / "tables" / "ablation.csv")
+    frame = frame[(frame["task"] == "two_digit") & (frame["metric"] == "top2_accuracy")].set_index(
+        ["variant", "condition"]
+    )
+    text, pair = words_of(TWO_DIGITS), rf"{NUMBER} (?:points )?(?:one above the other )?\({TO}\)"
+    for variant, begins, sign in (
+        ("two-digit-dynamic+tuned", rf"costs dynamic routing {pair} and {NUMBER} side by side \({TO}\)", -1),
+        ("two-digit-average-mlp+tuned", rf"no gain is shown: {pair} and {NUMBER} \({TO}\)", 1),
+    ):
+        expected = []
+        for condition in ("56x28", "28x56"):
+            row = frame.loc[(variant, condition)]
+            expected += [sign * row["difference"], *sorted((sign * row["ci_low"], sign * row["ci_high"]))]
+        assert said(begins, text) == pytest.approx(expected, abs=0.0501)
+
+
 def test_the_trials_took_what_the_page_says() -> None:
     manifests = [json.loads(path.read_text()) for path in TUNING.rglob("manifest.json")]
     assert len(manifests) == 18
     minutes = [manifest["seconds"] / 60 for manifest in manifests]
-    told = said(r"in (\d+) to (\d+) minutes each on a core of an Intel Xeon, beside other work", words_of(TWO_DIGITS))
+    told = said(r"has the trials, .* in (\d+) to (\d+) minutes each on a core of an Intel Xeon", words_of(TWO_DIGITS))
     assert told == pytest.approx([min(minutes), max(minutes)], abs=0.501)
     assert {manifest["steps"] for manifest in manifests} == {4_700}
     assert all("Intel" in manifest["machine"]["processor"] for manifest in manifests)
