@@ -54,7 +54,7 @@ def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path) -> None:
     with house_style():
         panel = figures()["mnist_confusion"](collect(folder)).figure.axes[0]
     words = [text.get_text() for text in panel.texts]  # of 100 fields less the diagonal, row by row
-    assert panel.get_title(loc="left") == "cnn"
+    assert panel.get_title(loc="left") == "CNN (Table 1)"
     assert words[6] == "13"  # 40 / 3 in row 0, column 7
     assert sum(int(word) for word in words if word) == 13 + 3  # and toy.WRONG in two of three seeds, rounded
 
