@@ -16,6 +16,7 @@ from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
 
 COPIES = "plan"  # the folder of them in the results
+COPIED = (".py", ".yaml", ".yml")  # what they end in; whatever else lies there is somebody's
 
 
 def write_plan(house: House, data: dict[str, str]) -> None:
@@ -40,17 +41,21 @@ def sources_outside(house: House) -> dict[str, Path]:
 
 
 def _keep(folder: Path, sources: dict[str, Path]) -> None:
-    """Make `folder` hold these files and no others; those that are the same already stay as they are."""
+    """Make `folder` hold these files and no other plan or routing; those that are the same already stay as they are."""
     for name, path in sources.items():
         content, copy = path.read_bytes(), folder / name
         if not copy.is_file() or copy.read_bytes() != content:
             with whole_file(copy) as temporary:
                 temporary.write_bytes(content)
     kept = {folder / name for name in sources}
-    for path in sorted(folder.rglob("*"), reverse=True) if folder.is_dir() else ():
-        if path not in kept and not path.name.startswith("."):  # what another process is writing
-            with contextlib.suppress(OSError):  # a folder that is not empty; or another process removes it too
-                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    if not folder.is_dir() or folder.is_symlink():  # a link leads to a folder that is not ours to clear
+        return
+    for path in sorted(folder.rglob("*"), reverse=True):
+        with contextlib.suppress(OSError):  # a folder that is not empty; or another process removes it too
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            elif path not in kept and path.suffix in COPIED:
+                path.unlink()
     if not sources:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -21,7 +21,7 @@ OF_A_RUN = ("manifest.json", "history.csv", "curve.csv")
 OF_A_CONDITION = ("metrics.json", "*.csv")
 OF_THE_PLAN = (
     *("plan.json", "data.json", "cost.json", "claims.json", "report.html", "tables/*", "figures/*"),
-    *("tuning/*/*.json", "*.yaml", "*.py", "plan/**/*"),
+    *("tuning/*/*.json", "*.yaml", "*.py", "plan/**/*.py", "plan/*.y*ml"),
 )
 TYPES = {".md": "text/markdown", ".tex": "application/x-tex", ".csv": "text/csv", ".json": "application/json"}
 

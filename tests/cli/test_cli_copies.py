@@ -83,6 +83,21 @@ def test_copies_follow_the_plan_and_the_same_are_not_written_again(plan: Path) -
     assert not (place / "ours").exists()
 
 
+def test_what_somebody_keeps_there_stays(plan: Path, tmp_path: Path) -> None:
+    house, _ = open_house(plan)
+    (house.folder / "plan").mkdir(parents=True)
+    (house.folder / "plan" / "notes.md").write_text("Why these rows.\n")
+    write_plan(house, DATA)
+    assert (house.folder / "plan" / "notes.md").read_text() == "Why these rows.\n"
+    shutil.rmtree(house.folder / "plan")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "others.py").write_text("")
+    (house.folder / "plan").symlink_to(elsewhere)
+    write_plan(house, DATA)
+    assert (elsewhere / "others.py").exists()
+
+
 def test_plans_of_the_suite_are_those_of_the_commit(results: Path, no_data: dict[str, str]) -> None:
     house, _ = open_house(config_folder() / "quick.yaml")
     write_plan(house, DATA)
@@ -108,7 +123,11 @@ def test_the_report_and_the_crate_have_them(plan: Path) -> None:
     page = (house.folder / "report.html").read_text()
     assert f"snakemake --configfile results/{house.name}/plan/custom-routing.yaml" in page
     assert "A copy of it, with the routings from outside that it names, lies in" in page
+    cache = house.folder / "plan" / "__pycache__"
+    cache.mkdir()
+    (cache / "my_routing.cpython-311.pyc").write_bytes(b"of a run of the copy")
     assert CliRunner().invoke(app, ["export", str(plan)]).exit_code == 0
     with zipfile.ZipFile(house.folder / "export" / f"{house.name}.crate.zip") as crate:
         assert crate.read("plan/ours/sharp.py") == (plan.parent / "ours" / "sharp.py").read_bytes()
         assert crate.read("plan/custom-routing.yaml") == plan.read_bytes()
+        assert not [name for name in crate.namelist() if "__pycache__" in name]
