@@ -79,7 +79,8 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
             for seed in cell.seeds:
                 if there.run_folder(cell, seed) in there_are:
                     done[there.run_folder(cell, seed)] = _bring_run(console, house, there, cell, seed, data)
-        done |= _named_otherwise(house, [folder for folder in there_are if folder not in done], data)
+        if is_other:
+            done |= _named_otherwise(house, [folder for folder in there_are if folder not in done], data)
         write_plan(house, dataset_record(source))
     _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
     said = (OF_ANOTHER, NAMED) if is_other else ()
