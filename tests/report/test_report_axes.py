@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 import toy
+from matplotlib.figure import Figure
+from matplotlib.markers import CARETDOWNBASE, CARETUPBASE
 
 from capsbench.plan.claims import Claim
 from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures.axes import draw
-from capsbench.report.figures.style import house_style
+from capsbench.report.figures.style import house_style, upright
 from capsbench.report.verdicts.judged import Judgement
 from capsbench.report.verdicts.sides import Side
 
+ARROWS = (CARETDOWNBASE, CARETUPBASE)
 DIGITS = [
     {"axis": "per_class", "variant": "capsnet-r1", "base": "capsnet-r1-recon", "value": 10},
     {"axis": "per_class", "variant": "capsnet-r1-recon", "base": "capsnet-r1-recon", "value": 6000},
@@ -81,3 +84,25 @@ def test_a_claim_about_a_row_of_an_axis_names_the_figure(folder: Path, variant: 
     said = Judgement(CLAIM, [side], "undecided").as_json(results, ["mnist_error", "axes"])
     assert ("axes" in said["figures"]) is named
     assert "mnist_error" in said["figures"]
+
+
+def test_an_interval_that_leaves_its_panel_ends_in_an_arrow_at_the_edge(folder: Path) -> None:
+    # The interval of these begins below the panel; that of the other row of the toy ends above it.
+    for seed, value in enumerate((0.2, 0.3, 0.7)):
+        path = toy.run_folder(folder, "mnist", "capsnet-r1", seed) / "test" / "metrics.json"
+        stored = json.loads(path.read_text())["metrics"]
+        toy.change_json(path, metrics=stored | {"error": {"value": value, "unit": "%"}})
+    with house_style():
+        panel = draw(collect(folder)).figure.axes[0]
+    low, high = panel.get_ylim()
+    heads = {line.get_marker(): line.get_ydata()[0] for line in panel.lines if line.get_marker() in ARROWS}
+    assert heads == dict(zip(ARROWS, (low, high), strict=True))
+    bars = [line.get_ydata() for line in panel.lines if line.get_marker() == "None" and len(line.get_ydata()) == 2]
+    ends = [end for bar in bars for end in bar]
+    assert (min(ends), max(ends)) == (low, high)
+
+
+def test_an_interval_inside_of_its_panel_has_no_arrow() -> None:
+    panel = Figure().subplots()
+    upright(panel, 3.0, 0.25, 0.75, (0.0, 1.0), "#000000", 1.0)
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in panel.lines] == [([3.0, 3.0], [0.25, 0.75])]

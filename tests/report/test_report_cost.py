@@ -16,7 +16,7 @@ from capsbench.report import build_report
 from capsbench.report.collect import collect
 from capsbench.report.extras import extra_tables
 from capsbench.report.figures import NotDrawnError, figures
-from capsbench.report.figures.style import house_style
+from capsbench.report.figures.style import MARKERS, house_style
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 CONFIG = RESULTS.parent / "config"
@@ -112,6 +112,6 @@ def test_the_figure_stands_on_logarithmic_axes_with_a_mark_a_variant(healthy: Pa
     assert {axes.get_xscale() for axes in panels} == {"log"}
     shown = [axes.get_ylabel().split("\n")[0] for axes in panels[::2]]
     assert shown == ["mnist (test)", "affnist (converged)", "multimnist (test)", "two_digit (56x28)"]
-    marks = [line for line in panels[0].lines if len(line.get_xdata()) == 1]
+    marks = [line for line in panels[0].lines if line.get_marker() in list(MARKERS)]
     stored = json.loads((healthy / "cost.json").read_text())["rows"]
     assert [line.get_xdata()[0] for line in marks] == [row["parameters"] for row in stored if row["task"] == "mnist"]

@@ -12,7 +12,7 @@ from capsbench.report.against_reference import GAP
 from capsbench.report.captions import task_in_words
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import Look, key, looks_of, number_axis, panel_grid, tidy
+from capsbench.report.figures.style import Look, key, looks_of, number_axis, panel_grid, tidy, upright
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, spec_for
@@ -47,7 +47,8 @@ def draw(results: Results) -> Drawing:
     key(figure, results, found, bases)
     tasks = list(dict.fromkeys(panel.task for panel in panels))
     words = [
-        "Dot and bar: mean over seeds and Student's t 95 % interval (it may extend beyond the panel); strokes: seeds.",
+        "Dot and bar: mean over seeds and Student's t 95 % interval (an arrow: it extends beyond the panel).",
+        "Strokes: seeds.",
         "Each point is trained from scratch; along a line only the axis differs.",
         *(task_in_words(results, task) for task in tasks),
     ]
@@ -72,7 +73,10 @@ def _panels(results: Results) -> list[Panel]:
 
 def _draw_panel(axes: Axes, results: Results, panel: Panel, found: Mapping[str, Look]) -> None:
     """A line for each variant that the axis is for."""
-    seen, places = [], set()
+    places = set()
+    seen = [value for point in panel.points for value in panel.values[point.variant]]
+    room = max(0.15 * (max(seen) - min(seen)), 0.02 * abs(max(seen)), 1e-6)
+    limits = (min(seen) - room, max(seen) + room)
     for base in dict.fromkeys(point.base for point in panel.points):
         look = found[base]
         points = [point for point in panel.points if point.base == base and panel.values[point.variant]]
@@ -86,11 +90,9 @@ def _draw_panel(axes: Axes, results: Results, panel: Panel, found: Mapping[str, 
             seeds = panel.values[point.variant]
             axes.plot([value] * len(seeds), seeds, "_", color=look.colour, ms=7, mew=0.9, alpha=0.6)
             if summary.low is not None and summary.high is not None:
-                axes.plot([value, value], [summary.low, summary.high], color=look.colour, lw=1.1)
+                upright(axes, value, summary.low, summary.high, limits, look.colour, 1.1)
             places.add(value)
-            seen += seeds
-    room = max(0.15 * (max(seen) - min(seen)), 0.02 * abs(max(seen)), 1e-6)
-    axes.set_ylim(min(seen) - room, max(seen) + room)
+    axes.set_ylim(*limits)
     number_axis(axes, sorted(places))
     axes.set_xlabel(LABELS[panel.axis])
     axes.set_ylabel(panel.metric.heading)

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.costs import Cost, CostRow, caption_words, read_cost
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy, upright
 from capsbench.report.results import Results
 from capsbench.report.tables import Row, long_table, spec_for
 
@@ -34,17 +34,18 @@ def draw(results: Results) -> Drawing:
     for line, (task, rows) in zip(panels, found.items(), strict=True):
         metric = spec_for(task, results).main[0]
         for axes, (quantity, value) in zip(line, AXES.items(), strict=True):
+            limits = _limits([row for row, _ in rows])
             for row, costs in rows:
-                _point(axes, results, row, value(costs))
+                _point(axes, results, row, value(costs), limits)
             _log_x(axes)
-            axes.set_ylim(*_limits([row for row, _ in rows]))
+            axes.set_ylim(*limits)
             axes.set_xlabel(quantity)
         line[0].set_ylabel(f"{task} ({rows[0][0].cell.condition})\n{metric.heading}")
         shown += [row.cell.variant for row, _ in rows]
     key(figure, results, looks(results), [v for v in looks(results) if v in shown])
     words = [
         "Mean over seeds and Student's t 95 % interval of each task's first metric against what a variant costs;",
-        "an interval may extend beyond the panel.",
+        "an arrow: the interval extends beyond the panel.",
     ]
     tasks = [sentence for task in found for sentence in (f"Task {task}:", *conditions_in_words(results, task))]
     return Drawing(
@@ -63,12 +64,12 @@ def _scored(results: Results, task: str, cost: Cost) -> list[tuple[Row, CostRow]
     return [(r, costs[r.cell.variant]) for r in rows if r.summary.n and r.cell.variant in costs]
 
 
-def _point(axes: Axes, results: Results, row: Row, x: float) -> None:
+def _point(axes: Axes, results: Results, row: Row, x: float, limits: tuple[float, float]) -> None:
     """A mean with its interval, in the variant's look."""
     look, mean = looks(results)[row.cell.variant], row.summary.mean
     assert mean is not None  # only rows with a run are shown
     if row.summary.low is not None and row.summary.high is not None:
-        axes.plot([x, x], [row.summary.low, row.summary.high], color=look.colour, lw=1.4, solid_capstyle="butt")
+        upright(axes, x, row.summary.low, row.summary.high, limits, look.colour, 1.4)
     axes.plot(x, mean, look.marker, color=look.colour, ms=6.5, mec="white", mew=0.6)
 
 

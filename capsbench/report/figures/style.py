@@ -13,6 +13,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETDOWNBASE, CARETUPBASE
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from capsbench.report.results import Results
@@ -148,6 +149,15 @@ def seeds_and_mean(axes: Axes, look: Look, frame: pd.DataFrame, x: str, y: str, 
     mean = frame.groupby(x)[y].mean()
     marker = look.marker if marked else None
     axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=marker, lw=1.7, ms=4.5)
+
+
+def upright(axes: Axes, x: float, low: float, high: float, limits: tuple[float, float], colour: str, lw: float) -> None:
+    """An interval as a bar at `x`; where it leaves the panel, whose `limits` these are, an arrow head at its edge."""
+    bottom, top = limits
+    axes.plot([x, x], [max(low, bottom), min(high, top)], color=colour, lw=lw, solid_capstyle="butt")
+    for edge, head, left in ((bottom, CARETDOWNBASE, low < bottom), (top, CARETUPBASE, high > top)):
+        if left:
+            axes.plot(x, edge, marker=head, color=colour, ms=5, clip_on=False, zorder=4)
 
 
 def log_scale(axes: Axes) -> None:
