@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy
 from matplotlib.figure import Figure
-from matplotlib.markers import CARETDOWNBASE, CARETUPBASE
+from matplotlib.markers import CARETDOWN, CARETUP
 
 from capsbench.plan.claims import Claim
 from capsbench.report.collect import collect
@@ -18,7 +18,7 @@ from capsbench.report.figures.style import house_style, upright
 from capsbench.report.verdicts.judged import Judgement
 from capsbench.report.verdicts.sides import Side
 
-ARROWS = (CARETDOWNBASE, CARETUPBASE)
+ARROWS = (CARETDOWN, CARETUP)
 DIGITS = [
     {"axis": "per_class", "variant": "capsnet-r1", "base": "capsnet-r1-recon", "value": 10},
     {"axis": "per_class", "variant": "capsnet-r1-recon", "base": "capsnet-r1-recon", "value": 6000},

@@ -13,7 +13,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.markers import CARETDOWNBASE, CARETUPBASE
+from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from capsbench.report.results import Results
@@ -155,7 +155,7 @@ def upright(axes: Axes, x: float, low: float, high: float, limits: tuple[float, 
     """An interval as a bar at `x`; where it leaves the panel, whose `limits` these are, an arrow head at its edge."""
     bottom, top = limits
     axes.plot([x, x], [max(low, bottom), min(high, top)], color=colour, lw=lw, solid_capstyle="butt")
-    for edge, head, left in ((bottom, CARETDOWNBASE, low < bottom), (top, CARETUPBASE, high > top)):
+    for edge, head, left in ((bottom, CARETDOWN, low < bottom), (top, CARETUP, high > top)):
         if left:
             axes.plot(x, edge, marker=head, color=colour, ms=5, clip_on=False, zorder=4)
 
