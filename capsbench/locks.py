@@ -37,14 +37,16 @@ def waits_for() -> str | None:
 
 
 @contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    """Turn an operating system's complaint about a results folder into a sentence. Raises ResourceError."""
+def writable(folder: Path, other: str = "set CAPSBENCH_RESULTS to another place") -> Iterator[None]:
+    """Turn an operating system's complaint about a results folder into a sentence. Raises ResourceError.
+
+    other: what else can be done than to make room there.
+    """
     try:
         yield
     except OSError as error:
         raise ResourceError(
-            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or set "
-            f"CAPSBENCH_RESULTS to another place."
+            f"{error.filename or folder} cannot be written to ({error.strerror}); make room there, or {other}."
         ) from None
 
 

@@ -164,8 +164,10 @@ def evaluate(
     Runs that are not trained yet are skipped, and the output says how many.
     With --weights: exit code 1 if the error is not the one recorded in the file.
     """
-    if (path is None) == (weights is None):
-        raise CapsbenchError("Name either a plan or, with --weights, a file; not both.")
+    if path is None and weights is None:
+        raise CapsbenchError("Name a plan, such as config/quick.yaml, or a file of weights with --weights.")
+    if path is not None and weights is not None:
+        raise CapsbenchError("Name a plan or, with --weights, a file; not both.")
     if weights is not None:
         if task or variant or seed or threads != 1:
             raise CapsbenchError("--weights scores one model: leave out --task, --variant, --seed and --threads.")

@@ -83,7 +83,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
     """
     results: Results = collect(results_folder(console, where))
     folder = into or results.folder / "export"
-    with writable(folder):
+    with writable(folder, "name another folder with --to"):
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
     if _is_older(results):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from capsbench.report.captions import listing
 from capsbench.report.claims_file import ClaimRow, ClaimsFile
+from capsbench.report.verdicts.sides import SUGGESTED
 
 Outcome = Literal["better", "worse", "no different", "undecided", "not run"]
 
@@ -148,4 +149,6 @@ def _sentence(outcomes: list[tuple[ClaimRow, Outcome]]) -> str:
         if claim.verdict in ("reproduced", "not reproduced")
     ]
     told = f" Decided: {' '.join(decided)}" if len(decided) in (1, 2) and len(decided) < len(outcomes) else ""
-    return f"Of {len(outcomes)} comparisons: {words}.{told}"
+    suggested = sum(claim.reason == SUGGESTED for claim, _ in outcomes)
+    others = f" These runs suggested {suggested} of the latter: other seeds judge, in the plan that `why` names below."
+    return f"Of {len(outcomes)} comparisons: {words}.{told}{others if suggested else ''}"

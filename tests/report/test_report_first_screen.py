@@ -52,6 +52,17 @@ def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, se
     assert (answer.short, answer.sentence) == (short, sentence)
 
 
+def test_what_these_runs_suggested_is_not_left_as_if_nobody_had_asked() -> None:
+    said = judged({"two-digit-routing-helps": "undecided", "two-digit-dynamic-harms": "not run"})
+    decided, suggested = said.claims
+    other = suggested.model_copy(update={"reason": "suggested by runs"})
+    (answer,) = answers(said.model_copy(update={"claims": [decided, other]}))
+    assert answer.sentence == (
+        "Of 2 comparisons: undecided in 1 and not run in 1. These runs suggested 1 of the latter: other seeds judge, "
+        "in the plan that `why` names below."
+    )
+
+
 def test_what_is_about_other_data_leaves_no_question_open_beside_what_is_not() -> None:
     said = judged({"affnist-average-beats-capsnet": "reproduced", "affnist-synth-average-beats-capsnet": "not run"})
     official, synthetic = said.claims

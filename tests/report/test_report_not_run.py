@@ -48,6 +48,11 @@ def test_runs_that_suggested_a_claim_do_not_judge_it(full: Path) -> None:
     assert one(full, claim("direction", known_seeds=[5, 6])).verdict != "not run"
 
 
+def test_a_claim_that_these_runs_suggested_names_the_plan_of_other_seeds(full: Path) -> None:
+    why = one(full, claim("direction", known_seeds=[3], plan="two-digit-again")).why
+    assert why == "runs of seed 3 suggested it; only other seeds judge it (config/two-digit-again.yaml)."
+
+
 def test_runs_that_all_failed_are_not_said_to_have_other_data(full: Path) -> None:
     for seed in range(5):
         toy.fail(full, "mnist", "capsnet-r3-recon", seed)

@@ -59,8 +59,8 @@ def test_a_row_whose_width_scales_a_key_that_does_nothing_gives_its_weights(done
 
 def test_what_holds_no_weights_is_a_sentence(done) -> None:
     for arguments, expected in (
-        (["evaluate"], "Name either a plan or, with --weights, a file; not both."),
-        (["evaluate", "tiny.yaml", "--weights", "x"], "Name either a plan or, with --weights, a file; not both."),
+        (["evaluate"], "Name a plan, such as config/quick.yaml, or a file of weights with --weights."),
+        (["evaluate", "tiny.yaml", "--weights", "x"], "Name a plan or, with --weights, a file; not both."),
         (["evaluate", "--weights", "nowhere"], "nowhere is not there."),
         (["evaluate", "--weights", done.results / RUN / "weights.safetensors"], "is no file of `capsbench weights`"),
         (["weights", "nowhere", "--to", "x"], "nowhere holds no run"),
@@ -223,6 +223,12 @@ def test_what_goes_away_while_it_is_packed_is_a_sentence(tmp_path: Path, monkeyp
     with pytest.raises(ResourceError, match="gone disappeared while it was being packed; try again"):
         pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
     assert not (tmp_path / "back.tar.gz").exists()
+
+
+def test_an_archive_that_cannot_be_made_is_not_said_to_be_a_run_that_disappeared(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").touch()
+    with pytest.raises(ResourceError, match=r"/proc/back.tar.gz cannot be made \(.*\); name another file with --to."):
+        pack_results(Console(record=True), tmp_path, Path("/proc/back.tar.gz"))
 
 
 def test_results_behind_links_are_packed_whole_under_the_name_that_was_said(tmp_path: Path) -> None:

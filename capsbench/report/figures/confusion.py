@@ -50,7 +50,7 @@ def confusion_figure(results: Results, task: str, condition: str, title: str) ->
     others = [results.plan.title(variant) for variant in counts if variant not in chosen]
     caption = (
         "How many test images of a digit (row) got a wrong answer (column), as a mean over seeds; right answers are "
-        f"left out, and an empty field means fewer than half an image. {runs}. "
+        f"left out. From ten on the means are rounded; an empty field means no such answer in any run. {runs}. "
         + (f"Not shown, for lack of space: {'; '.join(others)}. " if others else "")
         + " ".join(conditions_in_words(results, task))
     )
@@ -62,8 +62,15 @@ def _wrong(matrix: np.ndarray) -> np.ndarray:
     return matrix * (1 - np.eye(len(matrix)))
 
 
+def _mean(images: float) -> str:
+    """A mean number of images: one decimal where it has any and is small, as few runs have few of each."""
+    if images == 0:
+        return ""
+    return f"{images:.1f}".removesuffix(".0") if images < 9.95 else f"{images:.0f}"
+
+
 def _panel(axes: Axes, matrix: np.ndarray, most: float) -> None:
-    words = np.array([[f"{np.floor(x + 0.5):.0f}" if x >= 0.5 else "" for x in row] for row in matrix])
+    words = np.array([[_mean(x) for x in row] for row in matrix])
     diagonal = np.eye(len(matrix), dtype=bool)
     sns.heatmap(
         matrix,

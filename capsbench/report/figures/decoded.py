@@ -49,8 +49,8 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
             words = [f"{a}" if a == b else f"{a}→{b}" for a, b in zip(labels, predicted, strict=True)]
             lines = {(0, 0): arrays["images"][indices], (1, 0): arrays["reconstructions"][indices]}
             show(axes, grid(2, COLUMNS, lines), ["input", "decoded"] if chosen is right else [], words)
-            title = f"{results.plan.title(variant)}, seed {seed}: right" if chosen is right else "wrong: label→answer"
-            axes.set_title(title, loc="left", fontsize=8.5)
+            whose = f"{results.plan.title(variant)}, seed {seed}: right" if chosen is right else "wrong: label→answer"
+            axes.set_title(whose, loc="left", fontsize=8.5)
     others = f"Not shown, for lack of space: {'; '.join(more.values())}. " if more else ""
     caption = (
         "Test digits (above) and what the decoder makes of the predicted class's vector, or capsule where the model "

@@ -6,7 +6,7 @@ from capsbench.errors import counted
 from capsbench.plan.claims import Claim
 from capsbench.report.captions import listing
 from capsbench.report.results import Results
-from capsbench.report.verdicts.sides import NotRun, Side
+from capsbench.report.verdicts.sides import SUGGESTED, NotRun, Side
 
 NO_NUMBER = "no run has the number yet"  # the kind of reason that most often means: not trained
 
@@ -14,7 +14,7 @@ NO_NUMBER = "no run has the number yet"  # the kind of reason that most often me
 def not_run_words(results: Results, claim: Claim, sides: list[Side], reason: NotRun) -> str:
     """Without its full stop: which cells the plan lacks and where they are, which are not trained yet.
 
-    Of other kinds, and where runs of a cell have begun, the reason's own words.
+    Of other kinds, and where runs of a cell have begun, the reason's own words, and where other seeds are to judge it.
     """
     cells = {f"{side.task}/{side.variant}": side for side in sides}
     missing = [name for name, side in cells.items() if side.variant not in results.plan.tasks.get(side.task, [])]
@@ -29,7 +29,10 @@ def not_run_words(results: Results, claim: Claim, sides: list[Side], reason: Not
         for name, side in cells.items()
         if (side.task, side.variant) not in begun
     ]
-    return f"not trained yet: {listing(idle)}" if reason.kind == NO_NUMBER and idle else reason.words
+    if reason.kind == NO_NUMBER and idle:
+        return f"not trained yet: {listing(idle)}"
+    elsewhere = other_homes(results, claim) if reason.kind == SUGGESTED else []
+    return f"{reason.words} ({listing(elsewhere)})" if elsewhere else reason.words
 
 
 def other_homes(results: Results, claim: Claim) -> list[str]:
