@@ -204,6 +204,24 @@ def test_what_the_couplings_say() -> None:
     assert said(r"tells ([\d.]+) of ([\d.]+) bits") == pytest.approx(bits, abs=0.00501)
 
 
+def test_how_the_change_of_the_logits_grows() -> None:
+    def of_every_row(name: str) -> pd.DataFrame:
+        files = sorted((RUNS / name).glob("seed-*/routing/logits.csv"))
+        return pd.concat([pd.read_csv(path).set_index("iteration")["change"] for path in files], axis=1)
+
+    rows = {name: of_every_row(name) for name in ROWS.values()}
+    found = said(
+        r"is ([\d.]+) at the second, then ([\d.]+), ([\d.]+) and ([\d.]+) at the fifth, and levels off at ([\d.]+)\."
+    )
+    mean = rows["capsnet-r3-recon"].mean(axis=1)
+    assert found == pytest.approx([mean[passes] for passes in (2, 3, 4, 5, 100)], abs=0.000501)
+    assert sum(len(of.columns) for of in rows.values()) == 20  # "in all twenty runs"
+    for of in rows.values():
+        assert (of.loc[2:5].diff().dropna() > 0).all(axis=None)
+    fifth = [of.loc[5].mean() for of in rows.values()]
+    assert said(r"([\d.]+) to ([\d.]+) by row at the fifth") == pytest.approx([min(fifth), max(fifth)], abs=0.0000501)
+
+
 def test_what_attacks_and_lengths_say() -> None:
     attacked = of_every_seed("attacked").mean()
     found = said(r"PGD make ([\d.]+) % of the first 1,000 digits wrong; ([\d.]+) % are wrong without")
