@@ -30,6 +30,12 @@ def test_a_bin_contains_its_lower_edge_and_the_last_one_contains_1() -> None:
     assert found == {(0.8, "a"): (1, 1), (0.9, "a"): (2, 3), (0.3, "a"): (1, 8)}
 
 
+def test_a_bin_says_where_it_begins_and_ends() -> None:
+    """They stand in overlap.csv, and figures draw a mean in the middle between them."""
+    frame = by_overlap(torch.tensor([0.35, 1.0], dtype=torch.float64), {"a": torch.zeros(2)})
+    assert list(zip(frame["overlap_low"], frame["overlap_high"], strict=True)) == [(0.3, 0.4), (0.9, 1.0)]
+
+
 def test_what_a_pair_has_not_is_not_in_the_mean() -> None:
     found = rows([0.55, 0.58, 0.95], iou=[0.5, math.nan, math.nan])
     assert found == {(0.5, "iou"): (1, 0.5)}
