@@ -20,5 +20,6 @@ def test_the_images_furthest_from_their_class_come_first() -> None:
 
 def test_no_more_than_the_promised_number_is_kept() -> None:
     found = hardest(torch.zeros(300, 28, 28, dtype=torch.uint8), torch.rand(300))
+    assert HARDEST == 100  # as docs/results-format.md says
     assert found["images"].shape == (HARDEST, 28, 28)
     assert len(set(found["indices"].tolist())) == HARDEST
