@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judging import claim, judged, one, values
+import toy
+from judging import claim, judged, measure, one, values
 
 from capsbench.report.statistics import seeds_to_decide
+from capsbench.report.verdicts.words import claimed, possible
 
 SPREAD = np.array([-0.1, 0.1, -0.05, 0.05, 0.0])
 
@@ -82,3 +84,50 @@ def test_a_value_is_no_test_of_its_family(full: Path) -> None:
     assert value.p_holm is None
     assert direction.p is not None
     assert direction.p_holm == direction.p > 0
+
+
+# ---- what is said of it ----------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_says_on_which_side_of_0_it_was_found_and_on_how_many_seeds(full: Path) -> None:
+    errors_apart(full, -1.0)
+    for direction, verdict, side in (("less", "reproduced", "claimed"), ("greater", "not reproduced", "other")):
+        judgement = one(full, claim("direction", direction=direction, test="welch"))
+        assert judgement.verdict == verdict
+        assert f"excludes 0 on the {side} side (on 5 seeds)" in judgement.why
+        assert claimed(judgement) == ("< 0" if direction == "less" else "> 0")
+
+
+def test_a_run_that_failed_is_counted_once_where_two_metrics_of_its_cell_are_compared(full: Path) -> None:
+    toy.fail(full, "mnist", "capsnet-r3-recon", 4)
+    for seed in range(4):
+        measure(full, "mnist", "capsnet-r3-recon", seed, "test", error=2.0 + seed, ece=1.0 + 1.01 * seed)
+    said = claim("direction", baseline=None, baseline_metric="ece", direction="greater", test="paired")
+    assert one(full, said).why.endswith(", 1 run failed or not matched.")
+
+
+def test_claims_json_tells_a_p_from_its_family_s_and_the_ends_of_their_intervals(full: Path) -> None:
+    errors_apart(full, -0.2)
+    said = claim("direction", test="welch")
+    found, results = judged(full, said, said | {"id": "again", "cell": "mnist/capsnet-r1"})
+    judgement, told = found.judgements[0], found.judgements[0].as_json(results, ())
+    assert judgement.estimate is not None
+    assert told["p"] == judgement.estimate.p()
+    assert told["p_holm"] == pytest.approx(2 * told["p"])
+    assert told["adjusted_low"] < told["ci_low"] < told["effect"] < told["ci_high"] < told["adjusted_high"]
+
+
+def test_claims_json_has_the_seeds_of_the_cell_that_has_fewer(full: Path) -> None:
+    errors_apart(full, -1.0)
+    toy.fail(full, "mnist", "cnn", 4)
+    found, results = judged(full, claim("direction", test="welch"))
+    told = found.judgements[0].as_json(results, ())
+    assert told["n"] == 4
+    assert [cell["n"] for cell in told["cells"]] == [5, 4]
+
+
+@pytest.mark.parametrize("constant", [1.0, 98.0])
+def test_a_cell_that_is_to_beat_a_constant_is_shown_between_0_and_100(full: Path, constant: float) -> None:
+    values(full, "capsnet-r3-recon", *(constant + 10 * SPREAD * 4))
+    judgement = one(full, claim("direction", baseline=None, expected=constant, test="student"))
+    assert possible(judgement, -200.0, 200.0) == (-constant, 100.0 - constant)
