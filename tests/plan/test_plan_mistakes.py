@@ -131,6 +131,11 @@ MISTAKES = [
         ("tasks:\n  mnist:", "tuning: {steps: 2, held_out: 60_000}\ntasks:\n  mnist:\n    tuned: true"),
         "tuning.held_out is 60,000, but there are 60,000 training digits in all; ask for fewer.",
     ),
+    (("squash: half", "training: {rate: -1}"), "variants.mine.training.rate is -1, but should be greater than 0."),
+    (
+        ("tasks:\n  mnist:", "tuning: {steps: 2, seeds: [7]}\ntasks:\n  mnist:\n    seeds: [7]\n    tuned: true"),
+        "tuning.seeds names 7, which the plan's own runs use; choose another, such as 1000.",
+    ),
     (("base: capsnet-r3, ", ""), "variant mine names neither `base`, the variant that it changes, nor `model`."),
     (
         ("squash: half", "routing: my.file"),
