@@ -153,3 +153,17 @@ def test_narrow_models_and_other_digits_are_another_experiment(tmp_path: Path) -
     changed = House.load(path, "uci-digits")
     said = {words: kind for kind, words, _ in changed.reduced(changed.cells[0])}
     assert (said["UCI digits, not MNIST"], said["width 1/8"]) == ("experiment", "experiment")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "task", "words"),
+    [
+        (1, CNN % "", "1 epoch instead of 300,000 steps"),
+        (2, CNN % "", "2 epochs instead of 300,000 steps"),
+        (1, "affnist: {variants: [cnn-pool]}", "1 epoch"),  # nobody published how long
+    ],
+)
+def test_a_reduced_training_is_held_against_the_published_one_where_there_is_one(tmp_path, epochs, task, words) -> None:
+    plan = house(tmp_path, f"budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {{epochs: {epochs}}}\n", task)
+    (cell,) = plan.cells
+    assert [(found.kind, found.words) for found in plan.reduced(cell)] == [("training", words)]
