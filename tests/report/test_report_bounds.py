@@ -131,3 +131,16 @@ def test_a_cell_that_is_to_beat_a_constant_is_shown_between_0_and_100(full: Path
     values(full, "capsnet-r3-recon", *(constant + 10 * SPREAD * 4))
     judgement = one(full, claim("direction", baseline=None, expected=constant, test="student"))
     assert possible(judgement, -200.0, 200.0) == (-constant, 100.0 - constant)
+
+
+def test_the_interval_of_a_claim_behind_a_larger_adjusted_p_is_as_wide_as_that_p(full: Path) -> None:
+    """Its own step alone would grant it an interval without 0, beside a p that decides nothing."""
+    values(full, "capsnet-r3-recon", *(2 + SPREAD))
+    beaten = claim("direction", baseline=None, test="student")
+    nearby = [beaten | {"id": f"under-{k}", "expected": constant} for k, constant in enumerate((2.1166, 2.106))]
+    surer, other = judged(full, *nearby)[0].judgements
+    assert surer.p is not None and other.p is not None and 0.025 < surer.p < other.p < 0.05  # noqa: PT018
+    for judgement in (surer, other):
+        assert judgement.p_holm == pytest.approx(2 * surer.p)
+        assert judgement.adjusted is not None and judgement.adjusted[1] > 0  # noqa: PT018
+        assert judgement.verdict == "undecided"

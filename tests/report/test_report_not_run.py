@@ -120,6 +120,15 @@ def test_what_was_matched_elsewhere_than_the_plan_now_says_judges_nothing(tmp_pa
         assert (judgement.verdict == "not run") is (why is not None)
 
 
+def test_what_was_read_at_the_end_of_training_asks_for_no_level(tmp_path: Path) -> None:
+    """Its held-out accuracy is what it came to, and not where it was matched."""
+    folder = results_of(tmp_path / "affnist", {"affnist": ["cnn-pool"]})
+    of_another_evaluation(folder)
+    said = {"cell": "affnist/cnn-pool", "metric": "accuracy", "data": "affnist-synth", "expected": 70.0, "delta": 9.0}
+    assert one(folder, claim("value", **said, condition="matched")).verdict == "not run"
+    assert one(folder, claim("value", **said, condition="converged")).verdict == "reproduced"
+
+
 @pytest.mark.parametrize("kind", ["training", "digits"])
 def test_a_count_of_parameters_is_judged_after_any_training_and_on_any_test_digits(tmp_path: Path, kind: str) -> None:
     reduced = {f"mnist/{variant}": [{"kind": kind, "words": "less of it"}] for variant in CELLS["mnist"]}

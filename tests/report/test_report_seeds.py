@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from judging import claim, measure, one, results_of
+from toy import run_folder
 
 from capsbench.report.statistics import difference, exact, one_sample, paired, summarise
 from capsbench.report.verdicts.words import ours
@@ -75,3 +76,12 @@ def test_one_run_has_the_number_of_parameters_however_long_it_trained(tmp_path: 
     assert judgement.verdict == "reproduced"
     assert judgement.why == "Ours, 123,456 parameters, lies inside the claimed 120,000 ± 5,000 parameters."
     assert one(folder, said | {"delta": 1_000}).verdict == "not reproduced"
+
+
+def test_a_count_of_parameters_waits_for_no_further_seed(tmp_path: Path) -> None:
+    folder = results_of(tmp_path / "full", {"mnist": ["capsnet-r3-recon"]}, seeds=3)
+    for seed in (1, 2):
+        (run_folder(folder, "mnist", "capsnet-r3-recon", seed) / "manifest.json").unlink()
+    judgement = one(folder, claim("value", metric="parameters", condition=None, expected=120_000, delta=5_000))
+    assert not judgement.is_complete
+    assert judgement.verdict == "reproduced"

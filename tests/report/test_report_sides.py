@@ -197,3 +197,16 @@ def test_of_an_overlaid_pair_both_digits_must_be_right(tmp_path: Path) -> None:
     said = claim("direction", cell="multimnist/capsnet-r3-recon", baseline="multimnist/multimnist-cnn")
     found = one(folder, said).mcnemar
     assert [(m["only_claimed"], m["only_baseline"], m["p"]) for m in found] == [(25, 0, None)] * 5
+
+
+def test_images_made_of_one_digit_have_no_p_of_independent_ones(tmp_path: Path) -> None:
+    variants = ["cnn-pool", "capsnet-r3-recon"]
+    folder = results_of(tmp_path / "affnist", {"affnist": variants})
+    for variant in variants:
+        for seed in range(5):
+            measure(folder, "affnist", variant, seed, "converged", accuracy=92.5)  # as its predictions have it
+    said = claim(
+        "direction", cell="affnist/capsnet-r3-recon", baseline="affnist/cnn-pool", condition="converged",
+        metric="accuracy", data="affnist-synth", direction="greater",
+    )  # fmt: skip
+    assert [found["p"] for found in one(folder, said).mcnemar] == [None] * 5
