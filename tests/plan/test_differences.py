@@ -95,3 +95,23 @@ def test_lengths_are_told_in_steps_of_the_digits_that_the_plan_trains_on(tmp_pat
     )
     (entry,) = House.load(tmp_path / "short.yaml").describe({})["comparisons"]["ablation"]["mnist"]
     assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", "100", "200")]
+
+
+def test_whole_numbers_are_told_with_their_thousands(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {steps: 12_000}\n"
+        "variants: {longer: {base: cnn, training: {steps: 300_000}}}\n"
+        "tasks: {mnist: {variants: [cnn, longer], reference: cnn}}\n"
+    )
+    (entry,) = House.load(tmp_path / "long.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", "300,000", "12,000")]
+
+
+def test_a_tuned_task_tells_the_periods_of_its_own_full_training(tmp_path: Path) -> None:
+    """MultiMNIST's rate falls every 20,000 of 468,750 steps."""
+    (tmp_path / "pairs.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {steps: 9}\ntuning: {steps: 7}\n"
+        "tasks: {multimnist: {variants: [multimnist-cnn], tuned: true}}\n"
+    )
+    (words, *_) = House.load(tmp_path / "pairs.yaml").describe({})["notes"]["multimnist"]
+    assert "(23 periods a run)" in words

@@ -94,6 +94,12 @@ ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
             None,  # it bars no claim, of whatever
         ),
         (
+            "affnist: {variants: [cnn-pool], probe_images: 10_000}",  # one image of each digit
+            "matched on 10,000 of 320,000 images",
+            "measuring",
+            None,
+        ),
+        (
             "affnist: {variants: [cnn-pool], held_out: 500}",
             "500 of 10,000 held-out digits",
             "digits",
@@ -122,6 +128,12 @@ ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
             "500 of 10,000,000 test pairs",
             "digits",
             None,
+        ),
+        (
+            "multimnist: {variants: [multimnist-cnn], test_pairs: 10_000}",  # all that are drawn apart
+            "10,000 of 10,000,000 test pairs",
+            "digits",
+            {"error", "half_credit_error"},
         ),
         ("two_digit: {variants: [two-digit-kmeans], pairs: 500}", "500 of 10,000 test pairs", "digits", ON_PAIRS),
         (
@@ -167,3 +179,17 @@ def test_a_reduced_training_is_held_against_the_published_one_where_there_is_one
     plan = house(tmp_path, f"budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {{epochs: {epochs}}}\n", task)
     (cell,) = plan.cells
     assert [(found.kind, found.words) for found in plan.reduced(cell)] == [("training", words)]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("affnist: {variants: [cnn-pool], held_out: 20_000}", ["40,000 training digits"]),
+        ("affnist: {variants: [cnn-pool], held_out: 20_000, train_images: 30_000}", ["30,000 training digits"]),
+        ("two_digit: {variants: [two-digit-kmeans], training: {decay: 1.0}, last_epochs: 6}", []),  # a mean over more
+    ],
+)
+def test_only_what_is_less_is_said(tmp_path: Path, task: str, words: list[str]) -> None:
+    plan = house(tmp_path, SHORT % "", task)
+    (cell,) = plan.cells
+    assert [found for found in (f.words for f in plan.reduced(cell)) if "steps" not in found] == words
