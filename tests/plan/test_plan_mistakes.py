@@ -116,6 +116,10 @@ MISTAKES = [
     (("base: capsnet-r3,", "base: capsnet-r33,"), "base 'capsnet-r33' does not exist; did you mean 'capsnet-r3'?"),
     (("base: capsnet-r3,", "base: mine,"), "variant mine is its own base; name the variant that it changes."),
     (("squash: half", "squash: hlf"), "mine.squash is 'hlf'; did you mean 'half'?"),
+    (
+        ("mine: {base: capsnet-r3, squash: half}", "mine: {base: two-digit-kmeans, share: type}"),
+        "variant mine: share must be 'all', the only sharing that works with images of any size.",
+    ),
     (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
     (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
     (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
@@ -181,3 +185,8 @@ def test_a_folder_whose_name_is_not_utf_8_is_a_sentence(plan, tmp_path: Path, mo
     monkeypatch.setenv("CAPSBENCH_RESULTS", str(folder))
     with pytest.raises(PlanError, match=words):
         House.load(path)
+
+
+def test_a_key_that_does_nothing_may_say_its_default(plan) -> None:
+    """It changes nothing, and a file that writes every key out says no falsehood."""
+    House.load(plan(("base: capsnet-r3, squash: half", "base: cnn, down_weight: 0.5")))

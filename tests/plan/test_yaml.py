@@ -90,3 +90,9 @@ def test_what_libyaml_is_given_does_not_end_the_process(text: str) -> None:
     assert max(map(len, text.splitlines())) + text.count("[") < DEEPEST
     with contextlib.suppress(yaml.YAMLError, RecursionError):
         assert load._value_of(text, large=True)
+
+
+def test_a_mistake_is_named_by_the_line_that_it_stands_in(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("a: 1\nb: 2\na: 3\n")
+    assert complaint(path, large=False).endswith("plan.yaml, line 3: not valid YAML: key 'a' appears twice.")
