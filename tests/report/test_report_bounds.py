@@ -139,8 +139,11 @@ def test_the_interval_of_a_claim_behind_a_larger_adjusted_p_is_as_wide_as_that_p
     beaten = claim("direction", baseline=None, test="student")
     nearby = [beaten | {"id": f"under-{k}", "expected": constant} for k, constant in enumerate((2.1166, 2.106))]
     surer, other = judged(full, *nearby)[0].judgements
-    assert surer.p is not None and other.p is not None and 0.025 < surer.p < other.p < 0.05  # noqa: PT018
+    assert surer.p is not None
+    assert other.p is not None
+    assert 0.025 < surer.p < other.p < 0.05
     for judgement in (surer, other):
         assert judgement.p_holm == pytest.approx(2 * surer.p)
-        assert judgement.adjusted is not None and judgement.adjusted[1] > 0  # noqa: PT018
+        assert judgement.adjusted is not None
+        assert judgement.adjusted[1] > 0
         assert judgement.verdict == "undecided"
