@@ -150,5 +150,6 @@ def _sentence(outcomes: list[tuple[ClaimRow, Outcome]]) -> str:
     ]
     told = f" Decided: {' '.join(decided)}" if len(decided) in (1, 2) and len(decided) < len(outcomes) else ""
     suggested = sum(claim.reason == SUGGESTED for claim, _ in outcomes)
-    others = f" These runs suggested {suggested} of the latter: other seeds judge, in the plan that `why` names below."
-    return f"Of {len(outcomes)} comparisons: {words}.{told}{others if suggested else ''}"
+    where = "which other seeds judge, in the plan that is named beside the claim"
+    others = f" These runs suggested {suggested} of the latter, {where}." if suggested else ""
+    return f"Of {len(outcomes)} comparisons: {words}.{told}{others}"

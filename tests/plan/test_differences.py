@@ -87,24 +87,23 @@ def test_a_chosen_rate_differs_to_its_last_digit(tmp_path: Path, monkeypatch: py
     assert any("(150 periods a run)" in words for words in described["notes"]["mnist"])
 
 
-def test_lengths_are_told_in_steps_of_the_digits_that_the_plan_trains_on(tmp_path: Path) -> None:
-    (tmp_path / "short.yaml").write_text(
-        "budget: reduced\nseeds: [0]\ntraining: {epochs: 2, batch: 64}\n"
-        "variants: {once: {base: cnn, training: {epochs: 1}}}\n"
-        "tasks: {mnist: {variants: [cnn, once], reference: cnn, train_images: 6_400}}\n"
+@pytest.mark.parametrize(
+    ("theirs", "own", "task", "steps"),
+    [
+        ("{epochs: 2, batch: 64}", "{epochs: 1}", ", train_images: 6_400", ("100", "200")),
+        ("{steps: 12_000}", "{steps: 300_000}", "", ("300,000", "12,000")),
+    ],
+)
+def test_lengths_are_told_in_steps_of_the_digits_that_the_plan_trains_on(
+    tmp_path: Path, theirs: str, own: str, task: str, steps: tuple[str, str]
+) -> None:
+    (tmp_path / "lengths.yaml").write_text(
+        f"budget: reduced\nseeds: [0]\ntraining: {theirs}\n"
+        f"variants: {{other: {{base: cnn, training: {own}}}}}\n"
+        f"tasks: {{mnist: {{variants: [cnn, other], reference: cnn{task}}}}}\n"
     )
-    (entry,) = House.load(tmp_path / "short.yaml").describe({})["comparisons"]["ablation"]["mnist"]
-    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", "100", "200")]
-
-
-def test_whole_numbers_are_told_with_their_thousands(tmp_path: Path) -> None:
-    (tmp_path / "long.yaml").write_text(
-        "budget: reduced\nseeds: [0]\ntraining: {steps: 12_000}\n"
-        "variants: {longer: {base: cnn, training: {steps: 300_000}}}\n"
-        "tasks: {mnist: {variants: [cnn, longer], reference: cnn}}\n"
-    )
-    (entry,) = House.load(tmp_path / "long.yaml").describe({})["comparisons"]["ablation"]["mnist"]
-    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", "300,000", "12,000")]
+    (entry,) = House.load(tmp_path / "lengths.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", *steps)]
 
 
 def test_a_tuned_task_tells_the_periods_of_its_own_full_training(tmp_path: Path) -> None:

@@ -192,4 +192,4 @@ def test_a_reduced_training_is_held_against_the_published_one_where_there_is_one
 def test_only_what_is_less_is_said(tmp_path: Path, task: str, words: list[str]) -> None:
     plan = house(tmp_path, SHORT % "", task)
     (cell,) = plan.cells
-    assert [found for found in (f.words for f in plan.reduced(cell)) if "steps" not in found] == words
+    assert [found.words for found in plan.reduced(cell) if "steps" not in found.words] == words

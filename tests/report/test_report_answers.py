@@ -59,6 +59,14 @@ def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path) -> None:
     assert sorted(word for word in words if word) == ["0.7", "0.7", "0.7", "13"]  # toy.WRONG in two of three seeds
 
 
+def test_reconstructions_are_headed_by_what_they_show(healthy: Path) -> None:
+    """Not by the words above the last of their panels, which are of wrong answers alone."""
+    with house_style():
+        drawn = {name: figures()[name](collect(healthy)) for name in ("reconstructions", "affnist_reconstructions")}
+    assert drawn["reconstructions"].title == "Reconstructions of right and wrong digits"
+    assert drawn["affnist_reconstructions"].title == "Reconstructions of transformed digits"
+
+
 def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path) -> None:
     with house_style():
         drawing = figures()["hardest"](collect(healthy))

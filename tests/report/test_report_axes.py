@@ -14,7 +14,7 @@ from capsbench.plan.claims import Claim
 from capsbench.report.collect import collect
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures.axes import draw
-from capsbench.report.figures.style import house_style, upright
+from capsbench.report.figures.style import bar, house_style
 from capsbench.report.verdicts.judged import Judgement
 from capsbench.report.verdicts.sides import Side
 
@@ -104,5 +104,5 @@ def test_an_interval_that_leaves_its_panel_ends_in_an_arrow_at_the_edge(folder: 
 
 def test_an_interval_inside_of_its_panel_has_no_arrow() -> None:
     panel = Figure().subplots()
-    upright(panel, 3.0, 0.25, 0.75, (0.0, 1.0), "#000000", 1.0)
+    bar(panel, 3.0, (0.25, 0.75), (0.0, 1.0), "#000000", 1.0, upright=True)
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in panel.lines] == [([3.0, 3.0], [0.25, 0.75])]

@@ -15,6 +15,7 @@ import toy
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
+from capsbench.errors import ResourceError
 from capsbench.report import Report, build_report
 from capsbench.report.collect import collect
 from capsbench.report.export import export, tidy_metrics
@@ -125,6 +126,12 @@ def test_tables_that_are_not_of_these_runs_are_said(mnist_alone: Path, tmp_path:
     damaged = CliRunner().invoke(app, ["export", str(folder)])
     assert "1 file of these results cannot be read or cannot be believed" in str(damaged.exception)
     assert (folder / "export" / "metrics.csv").is_file()
+
+
+def test_a_place_that_cannot_be_written_to_is_named_with_the_option_that_says_another(mnist_alone: Path) -> None:
+    nowhere = CliRunner().invoke(app, ["export", str(mnist_alone), "--to", "/proc/nowhere"])
+    assert isinstance(nowhere.exception, ResourceError)
+    assert "make room there, or name another folder with --to." in str(nowhere.exception)
 
 
 def test_metrics_of_other_weights_are_not_in_the_crate(folder: Path, tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_what_these_runs_suggested_is_not_left_as_if_nobody_had_asked() -> None:
     other = suggested.model_copy(update={"reason": "suggested by runs"})
     (answer,) = answers(said.model_copy(update={"claims": [decided, other]}))
     assert answer.sentence == (
-        "Of 2 comparisons: undecided in 1 and not run in 1. These runs suggested 1 of the latter: other seeds judge, "
-        "in the plan that `why` names below."
+        "Of 2 comparisons: undecided in 1 and not run in 1. These runs suggested 1 of the latter, which other "
+        "seeds judge, in the plan that is named beside the claim."
     )
 
 

@@ -12,7 +12,7 @@ from capsbench.report.against_reference import GAP
 from capsbench.report.captions import task_in_words
 from capsbench.report.contract import AxisPoint
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import Look, key, looks_of, number_axis, panel_grid, tidy, upright
+from capsbench.report.figures.style import Look, bar, key, looks_of, number_axis, panel_grid, tidy
 from capsbench.report.results import Results
 from capsbench.report.statistics import summarise
 from capsbench.report.tables import Metric, spec_for
@@ -90,7 +90,7 @@ def _draw_panel(axes: Axes, results: Results, panel: Panel, found: Mapping[str, 
             seeds = panel.values[point.variant]
             axes.plot([value] * len(seeds), seeds, "_", color=look.colour, ms=7, mew=0.9, alpha=0.6)
             if summary.low is not None and summary.high is not None:
-                upright(axes, value, summary.low, summary.high, limits, look.colour, 1.1)
+                bar(axes, value, (summary.low, summary.high), limits, look.colour, 1.1, upright=True)
             places.add(value)
     axes.set_ylim(*limits)
     number_axis(axes, sorted(places))

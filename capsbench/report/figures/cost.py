@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.costs import Cost, CostRow, caption_words, read_cost
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import WIDTH, canvas, key, looks, tidy, upright
+from capsbench.report.figures.style import WIDTH, Ends, bar, canvas, key, looks, tidy
 from capsbench.report.results import Results
 from capsbench.report.tables import Row, long_table, spec_for
 
@@ -64,13 +64,13 @@ def _scored(results: Results, task: str, cost: Cost) -> list[tuple[Row, CostRow]
     return [(r, costs[r.cell.variant]) for r in rows if r.summary.n and r.cell.variant in costs]
 
 
-def _point(axes: Axes, results: Results, row: Row, x: float, limits: tuple[float, float]) -> None:
+def _point(axes: Axes, results: Results, row: Row, x: float, limits: Ends) -> None:
     """A mean with its interval, in the variant's look."""
     look, mean = looks(results)[row.cell.variant], row.summary.mean
     assert mean is not None  # only rows with a run are shown
     if row.summary.low is not None and row.summary.high is not None:
-        upright(axes, x, row.summary.low, row.summary.high, limits, look.colour, 1.4)
-    axes.plot(x, mean, look.marker, color=look.colour, ms=6.5, mec="white", mew=0.6)
+        bar(axes, x, (row.summary.low, row.summary.high), limits, look.colour, 1.4, upright=True)
+    axes.plot(x, mean, look.marker, color=look.colour, ms=6.5, mec="white", mew=0.6, zorder=5)
 
 
 def _limits(rows: list[Row]) -> tuple[float, float]:

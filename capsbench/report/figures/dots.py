@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words, is_comparable
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, canvas, tidy, wrapped
+from capsbench.report.figures.style import COLOURS, INK, MUTED, WIDTH, bar, canvas, tidy, wrapped
 from capsbench.report.results import Results
 from capsbench.report.statistics import Summary
 from capsbench.report.tables import Row, long_table, spec_for
@@ -116,11 +116,5 @@ def draw_interval(axes: Axes, summary: Summary, y: float, limits: Limits) -> Non
     if mean is None:
         return
     if low is not None and high is not None:
-        axes.plot(
-            [max(low, limits.low), min(high, limits.high)], [y, y], color=MEAN, lw=2, solid_capstyle="butt", zorder=3
-        )
-        edges = [(limits.low, "<") if low < limits.low else None, (limits.high, ">") if high > limits.high else None]
-        for edge in edges:
-            if edge is not None:
-                axes.plot(edge[0], y, edge[1], color=MEAN, ms=6, clip_on=False, zorder=4)
+        bar(axes, y, (low, high), limits, MEAN, 2)
     axes.plot(mean, y, "o", color=MEAN, ms=6, mec="white", mew=0.8, zorder=5)

@@ -34,6 +34,7 @@ LINES: list[Line] = [
 MARKERS = "osD^vPX*"
 HATCHES = ["", "////", "....", "\\\\\\\\", "xxxx", "----", "++++"]
 WIDTH = 8.6  # inches: the report's column
+Ends = tuple[float, float]  # the lower and the upper one
 
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same picture on every machine
@@ -151,13 +152,19 @@ def seeds_and_mean(axes: Axes, look: Look, frame: pd.DataFrame, x: str, y: str, 
     axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=marker, lw=1.7, ms=4.5)
 
 
-def upright(axes: Axes, x: float, low: float, high: float, limits: tuple[float, float], colour: str, lw: float) -> None:
-    """An interval as a bar at `x`; where it leaves the panel, whose `limits` these are, an arrow head at its edge."""
-    bottom, top = limits
-    axes.plot([x, x], [max(low, bottom), min(high, top)], color=colour, lw=lw, solid_capstyle="butt")
-    for edge, head, left in ((bottom, CARETDOWN, low < bottom), (top, CARETUP, high > top)):
+def bar(axes: Axes, at: float, ends: Ends, limits: Ends, colour: str, lw: float, upright: bool = False) -> None:
+    """An interval as a bar at `at` of the other axis; where it leaves the panel's `limits`, an arrow at the edge."""
+
+    def place(along: list[float]) -> tuple[list[float], list[float]]:
+        across = [at] * len(along)
+        return (across, along) if upright else (along, across)
+
+    inside = [max(ends[0], limits[0]), min(ends[1], limits[1])]
+    axes.plot(*place(inside), color=colour, lw=lw, solid_capstyle="butt", zorder=3)
+    heads = (CARETDOWN, CARETUP) if upright else ("<", ">")  # upright ones beside the panel would hide its title
+    for edge, head, left in zip(limits, heads, (ends[0] < limits[0], ends[1] > limits[1]), strict=True):
         if left:
-            axes.plot(x, edge, marker=head, color=colour, ms=5, clip_on=False, zorder=4)
+            axes.plot(*place([edge]), marker=head, color=colour, ms=6, clip_on=False, zorder=4)
 
 
 def log_scale(axes: Axes) -> None:
