@@ -39,6 +39,17 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def try_to_make(path: Path) -> None:
+    """Raise OSError, naming `path`, where no file can be made there; a trial next to it leaves nothing behind."""
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def _remove_unfinished(path: Path) -> None:
     """Remove what processes that were killed left of `path`, so old that no other is still writing it."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):

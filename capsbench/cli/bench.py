@@ -14,7 +14,8 @@ from capsbench.cli.held import held_device
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import file_to_write
 from capsbench.errors import CapsbenchError, counted
-from capsbench.files import write_json
+from capsbench.files import try_to_make, write_json
+from capsbench.locks import writable
 from capsbench.others import crowded
 from capsbench.plan import Cell, House
 
@@ -42,6 +43,9 @@ def run_bench(
     json = json and file_to_write("--json", json, "bench.json")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise CapsbenchError(f"--figures is {figures}, a file; name a folder.")
+    if figures is not None:
+        with writable(figures, "name another folder with --figures"):
+            try_to_make(figures / "roofline.png")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.layer import routing_alone

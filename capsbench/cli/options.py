@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.files import try_to_make
 
 
 def _number_or_all(cores: str) -> str:
@@ -29,6 +30,7 @@ def file_to_write(option: str, path: Path, example: str) -> Path:
     """The file that an option names; where that is a link, the one that it leads to, so that the link stays.
 
     Raises CapsbenchError: it is a folder, a device or a pipe, or lies in a run's folder, whose files are the run's.
+    ResourceError: no file can be made there, which is said before there is anything to write.
     """
     if path.is_dir():
         raise CapsbenchError(f"{option} is {path}, a folder; name the file, such as {path / example}.")
@@ -43,6 +45,10 @@ def file_to_write(option: str, path: Path, example: str) -> Path:
             f"{option} is {path}, inside a run's folder, whose files are its own; name a file elsewhere, such as "
             f"{example}."
         )
+    try:
+        try_to_make(path)
+    except OSError as error:
+        raise ResourceError(f"{path} cannot be made ({error.strerror}); name another file with {option}.") from None
     return path
 
 

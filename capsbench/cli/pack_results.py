@@ -65,8 +65,6 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
     try:
         size = write_archive(fill, to)
     except FileNotFoundError as error:
-        if error.filename not in map(str, kept):
-            raise ResourceError(f"{to} cannot be made ({error.strerror}); name another file with --to.") from None
         raise ResourceError(f"{error.filename} disappeared while it was being packed; try again.") from None
     console.print(f"{to}: {size:.1f} MB", markup=False)
 

@@ -61,7 +61,7 @@ def test_a_later_cell_s_data_are_looked_at_before_the_first_cell_trains(place, t
     assert said.code == 2, said.text
     assert said.err.startswith(f"capsbench: tiny.yaml: {sentence}")
     assert said.err.count("\n") == 1
-    assert not list(place.root.rglob("seed-0"))
+    assert not list(place.results.rglob("*"))
 
 
 def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place, no_data, results, capsys) -> None:
@@ -111,7 +111,7 @@ def test_an_option_s_value_that_does_not_fit_is_told_before_the_first_cell_train
     assert said.err == (
         "capsbench: tiny.yaml: variant x: routing 'optimised': alpha must be a number above 0, not -1.\n"
     )
-    assert not list(place.root.rglob("seed-0"))
+    assert not list(place.results.rglob("*"))
 
 
 LATE = """

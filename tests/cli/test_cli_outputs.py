@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from places import REPOSITORY, Place
 from rich.console import Console
 
 from capsbench.cli.options import file_to_write
 from capsbench.cli.pack_results import pack_results
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.files import write_json
 
 
@@ -41,6 +42,19 @@ def test_in_a_run_s_folder_nothing_is_written(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["/proc/mine.tar.gz", "/proc/none/mine.tar.gz", "/etc/hostname/mine.tar.gz"])
+def test_where_no_file_can_be_made_that_is_said_before_there_is_anything_to_write(name: str) -> None:
+    with pytest.raises(ResourceError, match=rf"{name} cannot be made \(.+\); name another file with --to\."):
+        file_to_write("--to", Path(name), "mine.tar.gz")
+
+
+def test_asking_whether_a_file_can_be_made_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (tmp_path / "deep" / "folders" / "mine.tar.gz", Path("mine.tar.gz"), Path("deep/mine.tar.gz")):
+        assert file_to_write("--to", name, "mine.tar.gz") == name
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_json(results / "plan.json", {"name": "results"})
@@ -54,3 +68,10 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
     there.unlink()  # a link to nowhere is a file that is still to be made
     pack_results(Console(quiet=True), results, link)
     assert there.is_file()
+
+
+def test_a_place_for_figures_is_tried_before_anything_is_timed(tmp_path: Path) -> None:
+    said = Place(tmp_path, REPOSITORY).capsbench("bench", "--figures", "/proc/x")
+    assert said.code == 4
+    assert said.err.startswith("capsbench: /proc/x/roofline.png cannot be written to (")
+    assert said.err.endswith("); make room there, or name another folder with --figures.\n")
