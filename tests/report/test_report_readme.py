@@ -146,7 +146,7 @@ def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
 
 
 def test_readme_counts_the_runs_there_are(results) -> None:
-    assert numbers(r"holds the (\d+) runs: MNIST's made on one NVIDIA H200") == (len(results.runs),)
+    assert numbers(r"holds the (\d+) runs\. MNIST's were made on one NVIDIA H200") == (len(results.runs),)
     assert numbers(r"leaves the (\d+) runs alone") == (len(results.runs),)
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
@@ -194,12 +194,11 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
 def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
     frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
     beside = frame.groupby("variant").value.mean()[["two-digit-kmeans", "two-digit-uniform-half"]]
-    told = said(r"side by side k-means does\*\* \(([\d.]+) against ([\d.]+) %, and")
+    told = said(r"Side by side it has ([\d.]+) %, uniform couplings \(no routing\) with the same squash ([\d.]+);")
     assert [float(word) for word in told] == pytest.approx(beside.tolist(), abs=0.0501)
     (claim,) = (claim for claim in stored["claims"] if claim["id"] == "two-digit-routing-helps")
     told = said(
-        r"k-means routing is ([\d.]+) points below them one above the other "
-        r"\(95 % interval (-[\d.]+) to ([\d.]+), undecided\)"
+        r"one above the other it is ([\d.]+) points below them \(95 % interval (-[\d.]+) to ([\d.]+), undecided\)"
     )
     effect = [-claim["effect"], claim["ci_low"], claim["ci_high"]]
     assert [float(word) for word in told] == pytest.approx(effect, abs=0.0501)

@@ -1,0 +1,66 @@
+"""README's table of speeds has the ratios of the stored measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STORED = REPOSITORY / "benchmarks" / "results"
+FUSED = "capsnet-r3-recon, fused, captured"
+TILES = "capsnet-r3-recon, fused, tiles"
+
+
+def training(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The training rows of a stored measurement, by name and precision."""
+    rows = json.loads((STORED / f"{name}.json").read_text())["rows"]
+    return {(row["name"], row["precision"]): row for row in rows if row["phase"] == "training"}
+
+
+def line(first: str) -> list[str]:
+    """The cells behind the first one of README's only row of a table that begins with it."""
+    (found,) = (row for row in (REPOSITORY / "README.md").read_text().splitlines() if row.startswith(f"| {first}"))
+    return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+def test_on_a_gpu() -> None:
+    for batch, name, digits in ((128, "gpu-h200", 1), (512, "gpu-h200-batch-512", 2)):
+        rows = training(name)
+        plain, ours = rows["plain PyTorch CapsNet", "float32"], rows[FUSED, "float32"]
+        half = rows[f"{TILES}, captured", "bf16"]
+        assert line(f"one NVIDIA H200, batch {batch}") == [
+            f"{ours['times_plain']:.1f} ({ours['seconds_per_epoch']:.{digits}f} s an epoch, the plain one "
+            f"{plain['seconds_per_epoch']:.1f})",
+            f"{half['times_plain']:.1f} ({half['seconds_per_epoch']:.2f} s)",
+        ]
+    in_tf32 = rows["plain PyTorch CapsNet", "tf32"]["images_per_second"]
+    ratios = [row["images_per_second"] / in_tf32 for row in (ours, half)]
+    assert line("the same, if the plain one uses TF32") == [f"{ratio:.1f}" for ratio in ratios]
+
+
+def test_on_cpus() -> None:
+    names = [path.stem for path in STORED.glob("cpu-*-2-threads.json")]
+    ratios = [training(name)["capsnet-r3-recon", "float32"]["times_plain"] for name in names]
+    amx = [training(f"cpu-xeon-amx{model}-2-threads")[TILES, "bf16"]["times_plain"] for model in ("", "-model-207")]
+    assert len(names) == 6
+    assert line("two CPU cores, batch 128") == [
+        f"{min(ratios):.1f} to {max(ratios):.1f} on six CPUs",
+        f"{amx[0]:.1f} and {amx[1]:.1f} on the two of them with AMX",
+    ]
+
+
+def test_routing_alone() -> None:
+    """At the paper's 1,152 input capsules."""
+    rows = json.loads((STORED / "gpu-h200.json").read_text())["routing"]
+    graph, alone = (
+        row
+        for captured in (True, False)
+        for row in rows
+        if (row["name"], row["inputs"], row["captured"]) == ("fused", 1152, captured)
+    )
+    words = " ".join((REPOSITORY / "README.md").read_text().split())
+    assert (
+        f"is {graph['times']:.1f} times as fast in a CUDA graph ({alone['times']:.1f} times outside one) and holds "
+        f"an {alone['less_memory']:.0f}th of the memory"
+    ) in words
