@@ -67,24 +67,34 @@ def listed(path: Path) -> dict[str, str | None]:
 
 
 def fetch(names: list[str], site: Path, python: str) -> None:
-    """Put packages as the lock has them, hashes checked, for 64-bit x86 Linux into a folder. Raises ResourceError."""
-    site.mkdir()
+    """Put packages as the lock has them, hashes checked, for 64-bit x86 Linux into a folder. Raises ResourceError.
+
+    By uv where it is there, else, or where it fails, by pip, whose settings may name an index that uv does not know.
+    """
     if not names:
+        site.mkdir()
         return
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(_locked(names, python)) + "\n")
         requirements.flush()
         said = ["--target", str(site), "--python-version", python, "--no-deps", "--require-hashes"]
         said += ["--only-binary", ":all:", "-r", requirements.name]
-        if uv := shutil.which("uv"):
-            command = [uv, "pip", "install", "--quiet", "--python-platform", "x86_64-manylinux_2_28", *said]
+        systems = [word for n in (28, 17) for word in ("--platform", f"manylinux_2_{n}_x86_64")]
+        systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
+        systems += ["--ignore-requires-python"]  # it would ask its own Python, and the lock has chosen for that one
+        commands = [[sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]]
+        if uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent)):
+            commands.insert(0, [uv, "pip", "install", "--quiet", "--python-platform", "x86_64-manylinux_2_28", *said])
+        reasons = []
+        for command in commands:
+            site.mkdir()
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if not done.returncode:
+                break
+            reasons.append(done.stderr.strip()[-400:])
+            shutil.rmtree(site)
         else:
-            systems = [word for n in (28, 17) for word in ("--platform", f"manylinux_2_{n}_x86_64")]
-            systems += ["--platform", "manylinux2014_x86_64", "--implementation", "cp"]
-            command = [sys.executable, "-m", "pip", "install", "--quiet", *systems, *said]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ResourceError(f"The packages for Python {python} could not be fetched: {done.stderr.strip()[-400:]}")
+            raise ResourceError(f"The packages for Python {python} could not be fetched: {'; '.join(reasons)}")
     for tests in [path for path in site.rglob("tests") if path.is_dir()]:
         shutil.rmtree(tests, ignore_errors=True)  # a third of some packages
 

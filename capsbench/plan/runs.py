@@ -178,10 +178,11 @@ class House:
             training = training.model_copy(update={"decay_period": task.DECAY_PERIOD})
         seeds = tuple(task.seeds or self.plan.seeds)
         if row.bf16:
-            if training.precision == "bf16":
+            if training.precision != "float32":
+                has = "in bf16 already" if training.precision == "bf16" else "at precision auto, which may take bf16"
                 raise PlanError(
-                    f"{self.path}: tasks.{task_name}.bf16: {variant} trains in bf16 already, so its second row would "
-                    "be the same runs; choose another precision, or leave bf16 out."
+                    f"{self.path}: tasks.{task_name}.bf16: {variant} trains {has}, so its second row would be the same "
+                    "runs; set `precision: float32` for this task's training, or leave bf16 out."
                 )
             training = training.model_copy(update={"precision": "bf16"})
         rate, has = (min(RATES), "tries") if row.tuned else (training.rate, "has")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from capsbench.cli.pack import FOR_ONE_PYTHON, pack
-from capsbench.cli.pack_packages import _locked, listed, missing_packages
-from capsbench.errors import CapsbenchError
+from capsbench.cli import pack_packages
+from capsbench.cli.pack import FOR_ONE_PYTHON, PYTHONS, pack
+from capsbench.cli.pack_packages import _locked, fetch, listed, missing_packages
+from capsbench.errors import CapsbenchError, ResourceError
 
 
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: Path) -> None:
@@ -42,6 +45,33 @@ def test_of_two_locked_versions_the_other_machine_s_python_decides() -> None:
     first = {python: found[0].splitlines()[0] for python, found in versions.items()}
     assert first["3.11"] != first["3.12"] == first["3.13"]
     assert re.fullmatch(r"scipy==[\d.]+ \\", first["3.12"])  # without its marker, which pip would ask of its own Python
+
+
+def test_packages_for_another_python_come_by_uv_and_where_that_fails_by_pip(tmp_path: Path, monkeypatch) -> None:
+    other = next(python for python in PYTHONS if python != f"{sys.version_info.major}.{sys.version_info.minor}")
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny.py", "")
+        about = f"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\nRequires-Python: =={other}.*\n"
+        archive.writestr("tiny-1.0.dist-info/METADATA", about)
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\n")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    monkeypatch.setattr(pack_packages, "LOCK", lock)
+    for name in ("UV_OFFLINE", "UV_NO_INDEX", "PIP_NO_INDEX"):  # neither asks the network
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PATH", "")  # uv is found beside Python too
+    for name in ("UV_FIND_LINKS", "PIP_FIND_LINKS"):
+        monkeypatch.setenv(name, str(tmp_path))
+        fetch(["tiny"], tmp_path / name, other)
+        assert (tmp_path / name / "tiny.py").is_file()
+        monkeypatch.delenv(name)
+    with pytest.raises(
+        ResourceError, match=rf"^The packages for Python {re.escape(other)} could not be fetched: .*tiny"
+    ):
+        fetch(["tiny"], tmp_path / "neither", other)
+    assert not (tmp_path / "neither").exists()
 
 
 def test_a_pack_for_one_python_refuses_another_in_a_sentence(tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ def labelled(count: int) -> DigitSet:
 
 
 def test_a_row_in_bf16_differs_from_its_variant_in_nothing_else(tmp_path: Path) -> None:
-    plan = house(tmp_path, ("    tuned: [cnn]", "    tuned: [cnn]\n    bf16: [cnn]"))
+    full = "    training: {precision: float32}\n    tuned: [cnn]"
+    plan = house(tmp_path, ("    tuned: [cnn]", f"{full}\n    bf16: [cnn]"))
     low, cell = plan.cell("mnist", "cnn+bf16"), plan.cell("mnist", "cnn")
-    assert (low.training.precision, cell.training.precision) == ("bf16", "auto")
-    assert low.training.model_copy(update={"precision": "auto"}) == cell.training
+    assert (low.training.precision, cell.training.precision) == ("bf16", "float32")
+    assert low.training.model_copy(update={"precision": "float32"}) == cell.training
     assert low.spec.model_copy(update={"title": cell.spec.title}) == cell.spec
     assert low.spec.title == "CNN (Table 1), bf16"
     assert [c.variant for c in plan.cells if c.variant not in ROWS] == ["cnn+bf16"]
@@ -270,7 +271,11 @@ MISTAKES = [
     (("batch: 100}", "batch: 100, precision: bf16}"), None),
     (
         ("    tuned: [cnn]", "    training: {precision: bf16}\n    tuned: [cnn]\n    bf16: [cnn]"),
-        "cnn trains in bf16 already",
+        "cnn trains in bf16 already, so its second row would be the same runs; set `precision: float32` for this",
+    ),
+    (
+        ("    tuned: [cnn]", "    tuned: [cnn]\n    bf16: [cnn]"),
+        "cnn trains at precision auto, which may take bf16, so",
     ),
     (
         ("tasks:\n", "tasks:\n  two_digit: {variants: [two-digit-average-mlp], axes: {iterations: [1, 5]}}\n"),
