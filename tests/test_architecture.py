@@ -68,6 +68,15 @@ def test_every_part_of_the_package_is_a_stage() -> None:
     assert parts - {"__init__", "__main__"} == set(MAY_IMPORT)
 
 
+def test_the_files_of_data_that_the_page_says_bring_no_torch_bring_none() -> None:
+    (row,) = re.findall(r"^\| `capsbench/data/` \|.*$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    named = [f"capsbench.data.{name}" for name in re.findall(r"`(\w+)\.py`", row)]
+    assert len(named) > 5
+    code = f"import sys, {', '.join(named)}; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
 def test_the_snakefile_s_imports_bring_no_torch() -> None:
     code = (
         "import sys, capsbench.pipeline, capsbench.evaluation.done, capsbench.cli.app\n"

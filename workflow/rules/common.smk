@@ -43,8 +43,8 @@ onstart:
     PIPELINE.begin()
 
 
-# Cells are made in the plan's order, each evaluated before more is trained: a machine that is lent for some hours leaves
-# whole rows, the plan's first ones. Snakemake takes whatever adds up to the most; without this, an order of its own.
+# Cells are made in the order of `capsbench plan`, each evaluated before more is trained: a machine that is lent for some
+# hours leaves whole rows, the first ones. Snakemake takes whatever adds up to the most; without this, an order of its own.
 CELLS = [f"{cell.task}/{cell.folder_name}" for cell in PIPELINE.house.cells]
 BEFORE_CELLS = len(CELLS) ** 2
 
