@@ -60,3 +60,19 @@ def log_to(path: Path) -> None:
                 kept.unlink(missing_ok=True)
                 kept.hardlink_to(path)
     sys.stdout, sys.stderr = Both(log, sys.stdout), Both(log, sys.stderr)
+
+
+def last_sentences(folder: Path, since: float) -> list[str]:
+    """Why jobs failed: of each log below `folder`, written after a time (in seconds), the last words, if an error's.
+
+    A run that was stopped is not one that failed: it says so in its log, and that it goes on.
+    """
+    found = []
+    for path in sorted(folder.rglob("*.log")):
+        with contextlib.suppress(OSError):  # of another `capsbench run`, which removes it before its next try
+            if path.name.endswith(".tries.log") or path.stat().st_mtime < since - 1:  # a file's clock may be behind
+                continue
+            *_, last = ["", *path.read_text(encoding="utf-8", errors="replace").splitlines()]
+            if last.startswith("capsbench: ") and not last.endswith("the same command goes on from there."):
+                found.append(last.removeprefix("capsbench: "))
+    return list(dict.fromkeys(found))

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
+from capsbench.cli.log import last_sentences
 from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
@@ -32,6 +33,7 @@ from capsbench.plan.routings import is_custom
 SNAKEMAKE = "capsbench.cli.start_snakemake"  # `snakemake` itself, but for an early Ctrl-C
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
+SHOWN = 3  # reasons of jobs that failed, which the last sentence repeats
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
 ITS_OWN = {  # Snakemake's options that `run` says itself: with the user's, what runs would not be what is reported
     ("--snakefile", "-s"): "it runs capsbench's own",
@@ -138,6 +140,7 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     verify(source)
     say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
     _try_outside(house, dataset_record(source)["digest"])
+    began = time.time()
     with forks_offered(not _is_batch(options) and not gpus()) as environment:
         code = _run(command(path, cores, options), environment)
     if code == STOPPED:
@@ -145,9 +148,13 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     if code == UNKNOWN_OPTION:
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
+        logs = house.folder / "logs"
+        reasons = [f"A job said: {sentence}" for sentence in last_sentences(logs, began)]
+        if len(reasons) > SHOWN:
+            reasons[SHOWN:] = [f"{len(reasons) - SHOWN} more said why."]
         raise ResourceError(
-            f"Snakemake ended with exit code {code}: not every job is done. The logs are in {house.folder / 'logs'}; "
-            f"the same command goes on from what is finished, and `capsbench report {path}` shows what there is."
+            f"Snakemake ended with exit code {code}: not every job is done. {' '.join([*reasons, 'The'])} logs are in "
+            f"{logs}; the same command goes on from what is done, and `capsbench report {path}` shows what there is."
         )
     return house.folder
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import time
 from pathlib import Path
 
 from places import REPOSITORY, Place
 
-from capsbench.cli.log import Both
+from capsbench.cli.log import Both, last_sentences
 
 
 def test_a_second_try_keeps_what_the_first_one_said(tmp_path: Path) -> None:
@@ -34,3 +36,23 @@ def test_a_log_has_no_colours_and_the_terminal_keeps_them() -> None:
     Both(log, terminal).write("\x1b[1;31mmnist/cnn seed 0 failed\x1b[0m\n")
     assert log.getvalue() == "mnist/cnn seed 0 failed\n"
     assert terminal.getvalue() == "\x1b[1;31mmnist/cnn seed 0 failed\x1b[0m\n"
+
+
+def test_the_reasons_of_jobs_are_the_errors_that_their_logs_end_with(tmp_path: Path) -> None:
+    now, full = time.time(), "capsbench: results is full; make room there.\n"
+    for name, text in {
+        "train/mnist/cnn.log": f"mnist/cnn seed 0: step 1\n{full}",
+        "train/mnist/capsnet.log": full,
+        "train/mnist/capsnet.tries.log": "capsbench: a try before.\n",
+        "train/affnist/cnn.log": "capsbench: there are no data.\n--- again, today\ncapsbench: the data are damaged.\n",
+        "train/affnist/mended.log": f"{full}--- again, today\naffnist/mended seed 0: done\n",
+        "train/affnist/stopped.log": "capsbench: run: stopped by SIGTERM, saved; the same command goes on from there.\n",
+        "report.log": "capsbench: of another day.\n",
+        "data.log": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    os.utime(tmp_path / "report.log", (now - 60, now - 60))
+    assert last_sentences(tmp_path, now) == ["the data are damaged.", "results is full; make room there."]
+    assert last_sentences(tmp_path / "none", now) == []

@@ -75,7 +75,7 @@ def test_a_job_that_fails_names_its_log_and_stops_no_other(done) -> None:
     log = done.results / "logs/train/mnist/cnn.log"
     sentence = f"{done.results}/runs/mnist/cnn"
     assert sentence in log.read_text()
-    assert sentence in said.text  # the failing sentence stands on the terminal
+    assert f"not every job is done. A job said: {sentence}" in said.err.splitlines()[-1]
     assert str(log.relative_to(done.folder)) in said.text
     assert "the same command goes on" in said.err
     assert metrics.is_file()  # the other cell went on
@@ -259,5 +259,6 @@ def test_a_signal_saves_and_ends(place, number: signal.Signals, send: Callable[[
     assert process.returncode == 4, out + err
     stopped = signal.SIGTERM if send is os.kill else number
     assert f"stopped by {stopped.name}, saved after step" in out + err
+    assert "A job said" not in err  # it goes on from there
     assert "Traceback" not in out + err
     assert not trainers(process.pid)
