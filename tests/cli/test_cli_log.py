@@ -44,9 +44,9 @@ def test_the_reasons_of_jobs_are_the_errors_that_their_logs_end_with(tmp_path: P
         "train/mnist/cnn.log": f"mnist/cnn seed 0: step 1\n{full}",
         "train/mnist/capsnet.log": full,
         "train/mnist/capsnet.tries.log": "capsbench: a try before.\n",
-        "train/affnist/cnn.log": "capsbench: there are no data.\n--- again, today\ncapsbench: the data are damaged.\n",
+        "train/affnist/cnn.log": "capsbench: no data.\n--- again\ncapsbench: the data are damaged.\n",
         "train/affnist/mended.log": f"{full}--- again, today\naffnist/mended seed 0: done\n",
-        "train/affnist/stopped.log": "capsbench: run: stopped by SIGTERM, saved; the same command goes on from there.\n",
+        "train/affnist/stopped.log": "capsbench: x: stopped by SIGTERM; the same command goes on from there.\n",
         "report.log": "capsbench: of another day.\n",
         "data.log": "",
     }.items():
