@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from capsbench.cli.bench import bench_table, routing_table
-from capsbench.report.speed import draw_speed, fastest_uncounted
+from capsbench.report.figures.style import house_style
+from capsbench.report.speed import _growth, _roofline, draw_speed, fastest_uncounted
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -42,3 +43,28 @@ def test_the_roofline_has_on_its_edge_the_fastest_rows_whose_bytes_nobody_counte
     for rows in (stored["rows"], counted):
         (drawn,) = draw_speed(stored | {"rows": rows}, tmp_path)
         assert drawn.stat().st_size > 10_000
+
+
+def test_a_row_s_mark_stands_at_its_flops_a_byte_and_is_filled_where_it_trains(stored) -> None:
+    counted = [row for row in stored["rows"] if row["flops"] and row["moved_bytes"]]
+    with house_style():
+        (axes,) = _roofline(stored | {"rows": counted}).axes
+    marks = {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+    assert len(marks) == len(counted)
+    for row in counted:
+        mark = marks[f"{row['name']}, {row['precision']}, {row['phase']}"]
+        assert mark.get_xdata()[0] == pytest.approx(row["flops"] / row["moved_bytes"])
+        assert mark.get_ydata()[0] == pytest.approx(row["flops_per_second"] / 1e9)
+        assert (mark.get_markerfacecolor() == mark.get_color()) == (row["phase"] == "training")
+
+
+def test_growth_is_in_images_a_second_above_and_in_megabytes_below() -> None:
+    growth = json.loads((RESULTS / "cpu-epyc-2-threads.json").read_text())["growth"]
+    with house_style():
+        panels = _growth(growth).axes
+    (first, *_), size = growth["batch"], len(panels) // 2
+    for axes, value in ((panels[0], first["images_per_second"]), (panels[size], first["peak_bytes"] / 1e6)):
+        line = next(line for line in axes.lines if line.get_label() == f"{first['name']}, {first['precision']}")
+        assert line.get_xydata()[0].tolist() == pytest.approx([first["size"], value])
+    assert panels[0].get_ylabel().startswith("images per second")
+    assert panels[size].get_ylabel().startswith("MB")

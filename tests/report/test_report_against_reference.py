@@ -196,3 +196,14 @@ def test_a_report_has_both_tables_in_every_form(spoiled: tuple[Path, Report]) ->
 
 def test_nothing_that_differs_is_a_dash() -> None:
     assert factor_words([]) == ("–", "–", "–")
+
+
+def test_a_row_and_its_reference_have_each_their_mean_and_number_of_seeds(compared: Path) -> None:
+    for seed in (1, 2):
+        (toy.run_folder(compared, "mnist", "cnn", seed) / "manifest.json").unlink()
+    made = ablation(compared)
+    row = made.frame.set_index(["variant", "metric"]).loc[("cnn", "error")]
+    assert (row["n"], row["n_reference"]) == (1, 3)
+    assert row["mean"] == pytest.approx(errors(compared, "cnn", (0,))[0])
+    assert row["mean_reference"] == pytest.approx(sum(errors(compared, "capsnet-r3-recon")) / 3)
+    assert {wide.entries[-1].text for wide in made.table.rows if wide.variant == "cnn"} == {"1, 3"}

@@ -11,6 +11,7 @@ import toy
 from capsbench.report.answers import read_answers
 from capsbench.report.collect import collect
 from capsbench.report.figures import figures
+from capsbench.report.figures.mosaic import GAP
 from capsbench.report.figures.style import house_style
 
 
@@ -83,3 +84,40 @@ def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path) -> 
     with house_style():
         drawing = figures()["hardest"](collect(folder))
     assert "Not among the pictures that evaluation stored: 1 harder image." in drawing.caption
+
+
+def test_right_digits_are_on_the_left_and_wrong_ones_on_the_right_each_above_its_decode(healthy: Path) -> None:
+    with house_style():
+        right, wrong, *_ = figures()["reconstructions"](collect(healthy)).figure.axes
+    stored = np.load(toy.run_folder(healthy, "mnist", "capsnet-r1-recon", 0) / "test" / "reconstructions.npz")
+    assert right.get_title(loc="left") == "CapsNet r=1, reconstruction, seed 0: right"
+    assert wrong.get_title(loc="left") == "wrong: label→answer"
+    assert [tick.get_text() for tick in right.get_xticklabels()] == list("012345678")
+    assert [tick.get_text() for tick in wrong.get_xticklabels()] == ["4→9", "7→1", "3→5", "9→4", "5→6"]
+    for panel, first in ((right, 0), (wrong, 10)):
+        picture = np.asarray(panel.images[0].get_array())
+        assert (picture[:28, :28] == stored["images"][first]).all()
+        assert (picture[28 + GAP :, :28] == stored["reconstructions"][first]).all()
+    assert [tick.get_text() for tick in right.get_yticklabels()] == ["input", "decoded"]
+
+
+@pytest.mark.parametrize(("image", "words"), [(14, "4→9\n15/15"), (27, "7→1\n15/15")])
+def test_of_images_that_are_wrong_alike_the_one_furthest_behind_is_first(folder: Path, image: int, words: str) -> None:
+    for path in folder.glob("runs/mnist/*/*/test/predictions.npz"):
+        stored = dict(np.load(path))
+        stored["margin"][image] = -9
+        np.savez(path, **stored)
+    assert above_the_hardest(folder)[0] == words
+
+
+def test_above_a_hard_image_stands_the_most_frequent_wrong_answer(folder: Path) -> None:
+    stored = dict(np.load(predictions(folder, "cnn", 0)))
+    stored["predicted"][14] = 1  # where all others say 9
+    np.savez(predictions(folder, "cnn", 0), **stored)
+    assert "4→9\n15/15" in above_the_hardest(folder)
+
+
+def above_the_hardest(folder: Path) -> list[str]:
+    with house_style():
+        (panel,) = figures()["hardest"](collect(folder)).figure.axes
+    return [label.get_text() for label in panel.get_xticklabels()]

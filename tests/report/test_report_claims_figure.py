@@ -96,6 +96,21 @@ def _intervals(results: Results) -> list[str]:
     return shown
 
 
+def test_bars_band_and_triangle_lie_where_the_verdicts_were_found(results: Results) -> None:
+    assert results.judged is not None
+    with house_style():
+        values, differences = figure.draw(results).figure.axes
+    (band,) = values.patches
+    assert (band.get_x(), band.get_width()) == pytest.approx((1.5, 1.0))  # 2 ± 0.5
+    drawn = [
+        list(line.get_xdata()) for axes in (values, differences) for line in axes.lines if line.get_linewidth() == 2
+    ]
+    found = [j for j in results.judged.judgements if j.estimate is not None]
+    ends = [list(j.adjusted or j.estimate.interval()) for j in found if j.estimate is not None]
+    assert [line for line in drawn if len(line) == 2] == [pytest.approx(of) for of in ends]
+    assert [line.get_marker() for line in differences.lines if line.get_marker() in ("<", ">")] == ["<"]  # errs less
+
+
 def test_an_equality_that_does_not_hold_is_drawn_with_the_interval_that_says_so(tmp_path: Path) -> None:
     folder = results_of(tmp_path / "apart", CELLS)
     for variant, errors_of in APART.items():

@@ -115,3 +115,22 @@ def test_the_figure_stands_on_logarithmic_axes_with_a_mark_a_variant(healthy: Pa
     marks = [line for line in panels[0].lines if line.get_marker() in list(MARKERS)]
     stored = json.loads((healthy / "cost.json").read_text())["rows"]
     assert [line.get_xdata()[0] for line in marks] == [row["parameters"] for row in stored if row["task"] == "mnist"]
+    times = [line for line in panels[1].lines if line.get_marker() in list(MARKERS)]
+    expected = [1000 / row["images_per_second"]["inference"] for row in stored if row["task"] == "mnist"]
+    assert [line.get_xdata()[0] for line in times] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("device", "where"), [("cpu", "AMD EPYC"), ("cuda", "NVIDIA H200 (driver 570)")])
+def test_costs_name_what_they_were_measured_on_and_nothing_beside_it(folder: Path, device: str, where: str) -> None:
+    machine = {"processor": "AMD EPYC", "gpu": "NVIDIA H200", "driver": "570"}
+    toy.change_json(folder / "cost.json", device=device, machine=machine)
+    (extra,) = (extra for extra in extra_tables(collect(folder)) if extra.name == "cost")
+    assert f"Measured in one process on {where}, 2 threads" in " ".join(extra.table.caption)
+
+
+def test_an_image_s_height_comes_before_its_width(folder: Path) -> None:
+    stored = json.loads((folder / "cost.json").read_text())["rows"]
+    toy.change_json(folder / "cost.json", rows=[row | {"image": [56, 28]} for row in stored])
+    (extra,) = (extra for extra in extra_tables(collect(folder)) if extra.name == "cost")
+    assert extra.table.rows[0].entries[1].text == "mnist (56x28)"
+    assert (set(extra.frame["height"]), set(extra.frame["width"])) == ({56}, {28})

@@ -49,7 +49,10 @@ def test_csv_has_every_number_that_counts_with_what_made_it(spoiled: tuple[Path,
     assert run["value"] == pytest.approx(stored, rel=1e-9)
     assert (run["plan"], run["budget"], run["reductions"]) == ("toy", "reduced", "width 1/8")
     assert (run["steps"], run["torch"], run["device"], run["gpu"]) == (960, "2.11.0", "cpu", "")
+    assert (run["parameters"], run["peak_memory_mb"], run["precision"], run["dirty"]) == (123456, 812, "float32", False)
+    assert run["seconds"] == pytest.approx(manifest["seconds"], rel=1e-9)
     assert run["weights_digest"] == manifest["weights"]
+    assert (run["config_digest"], run["commit"]) == (manifest["digests"]["config"], manifest["git"]["commit"])
     failed = table.query("task == 'mnist' and variant == 'capsnet-r3' and seed == 1")
     assert failed.empty
 
@@ -161,3 +164,15 @@ def test_without_any_run_the_table_is_empty(folder: Path) -> None:
     assert "missing" in said.output
     assert (folder / "export" / "metrics.csv").read_text().count("\n") == 1
     assert fastparquet.ParquetFile(str(folder / "export" / "metrics.parquet")).to_pandas().empty
+
+
+def test_the_crate_s_trainings_have_their_times_and_its_date_is_the_last_one_s(folder: Path, tmp_path: Path) -> None:
+    started, finished = "2026-11-21T23:00:00Z", "2026-11-22T01:00:00Z"
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json", started=started, finished=finished)
+    *_, path = export(collect(folder), tmp_path / "out")
+    with zipfile.ZipFile(path) as archive:
+        graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
+    (run,) = (entity for entity in graph if entity.get("name") == "mnist/cnn/seed-1")
+    assert (run["startTime"], run["endTime"]) == (started, finished)
+    (root,) = (entity for entity in graph if entity["@id"] == "./")
+    assert root["datePublished"] == "2026-11-22"

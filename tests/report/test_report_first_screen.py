@@ -16,7 +16,10 @@ from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
 from capsbench.report.protocol import protocol_rows
-from capsbench.report.questions import QUESTIONS, answers, untested
+from capsbench.report.questions import QUESTIONS, answers, outcome, untested
+from capsbench.report.statistics import summarise
+from capsbench.report.strips import strips
+from capsbench.report.wide import wide_table
 
 
 def judged(verdicts: dict[str, str], effect: float = -0.2) -> ClaimsFile:
@@ -239,3 +242,73 @@ def test_claims_are_escaped(folder: Path) -> None:
     assert "<img src=x" not in text
     assert text.count("<script>") == 1
     assert html.escape(evil, quote=False)[:40] in text
+
+
+def test_of_two_cnns_the_one_that_errs_less_is_the_rival_and_bars_lie_in_their_intervals(tmp_path: Path) -> None:
+    tasks = {"mnist": ["cnn", "cnn-wide", "capsnet-r3-recon"]}
+    (found,) = experiments(collect(toy.write_toy(tmp_path / "two", tasks=tasks)), toy_claims.claims_file([]))
+    assert found.baseline is not None
+    assert (found.baseline.variant, found.baseline.role) == ("cnn-wide", "best of 2 CNNs")  # 1.7 % and 2.4 %
+    for bar in (found.ours, found.baseline):
+        assert bar is not None
+        assert bar.low is not None
+        assert bar.high is not None
+        assert bar.low < bar.mean < bar.high
+
+
+def test_a_row_s_strip_has_its_own_numbers_on_the_scale_of_its_condition(healthy: Path) -> None:
+    results = collect(healthy)
+    table = wide_table(results, "affnist")
+    places: dict[str, list[float]] = {"matched": [], "converged": []}
+    for row, strip in zip(table.rows, strips(results, table), strict=True):
+        found = summarise(results.values("affnist", row.condition, "accuracy", row.variant))
+        assert strip is not None
+        assert strip.low is not None
+        assert strip.high is not None
+        assert strip.low <= strip.mean <= strip.high
+        paper = {"cnn-valid": ", paper 66", "cnn-pool": ", paper 66", "capsnet-r3-recon": ", paper 79"}[row.variant]
+        interval = f"{found.mean:.4g} %, 95 % interval {found.low:.4g} to {found.high:.4g}"
+        assert strip.words == interval + (paper if row.condition == "matched" else "")
+        places[row.condition] += strip.seeds + ([] if strip.paper is None else [strip.paper])
+    for of in places.values():  # each condition fills its own scale, with as much room on either side
+        assert min(of) + max(of) == pytest.approx(100, abs=0.02)
+        assert 0 < min(of) < 25
+
+
+@pytest.mark.parametrize(("effect", "said"), [(0.2, "better"), (-0.2, "worse")])
+def test_an_accuracy_that_grows_is_better(effect: float, said: str) -> None:
+    (claim,) = judged({"two-digit-alone": "not reproduced"}, effect=effect).claims
+    assert outcome(claim.model_copy(update={"metric": "top2_accuracy"}), "no different") == said
+
+
+def test_the_held_out_accuracy_is_that_of_the_lowest_and_every_row_s_trials_count(folder: Path) -> None:
+    path = toy.run_folder(folder, "affnist", "cnn-pool", 1) / "matched" / "metrics.json"
+    metrics = {"accuracy": {"value": 70.0, "unit": "%"}, "held_out_accuracy": {"value": 94.9, "unit": "%"}}
+    toy.change_json(path, metrics=metrics)
+    for seed in (1, 2):
+        shutil.rmtree(toy.run_folder(folder, "mnist", "cnn", seed))
+    results = collect(folder)
+    affnist = {row.what: row for row in protocol_rows(results, "affnist")}
+    assert affnist["matched at"].here == "94.90 % of digits held out of training"
+    trials = protocol_rows(results, "mnist")[1]
+    assert (trials.here, trials.differs) == ("1 to 3 finished", True)
+
+
+@pytest.mark.parametrize(("batch", "steps", "differs"), [(128, 300_000, False), (64, 300_000, True), (128, 960, True)])
+def test_a_training_is_the_authors_with_their_steps_and_their_batch(
+    tmp_path: Path, batch: int, steps: int, differs: bool
+) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": ["cnn"]})
+    config = {"variant": {}, "training": {"batch": batch}, "task": {}}
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json", steps=steps, config=config)
+    training = {row.what: row for row in protocol_rows(collect(folder), "mnist")}["training"]
+    assert (training.here, training.differs) == (f"{steps:,} steps of {batch}", differs)
+
+
+@pytest.mark.parametrize(("placement", "differs"), [("paper", False), ("official", True)])
+def test_pairs_that_are_placed_otherwise_are_said_to_be(tmp_path: Path, placement: str, differs: bool) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"multimnist": ["multimnist-cnn"]})
+    config = {"variant": {}, "training": {}, "task": {"placement": placement}}
+    toy.change_json(toy.run_folder(folder, "multimnist", "multimnist-cnn", 0) / "manifest.json", config=config)
+    placed = {row.what: row for row in protocol_rows(collect(folder), "multimnist")}["placement"]
+    assert (placed.here, placed.differs) == (placement, differs)

@@ -124,3 +124,22 @@ def test_terminal_shows_every_task_with_its_caption(spoiled: tuple[Path, Report]
     for part in ("Test error on MNIST, last epoch", "affnist-synth", "Budget: reduced", "failed or not matched"):
         assert part in text
     assert "0.25 (sd 0.005)" in text
+
+
+def test_the_paper_s_column_is_left_out_with_the_metric_that_it_stands_beside() -> None:
+    labels = {
+        "variant": "name",
+        "error, %": "value",
+        "a measure of a long name": "value",
+        "paper": "paper",
+        "n": "count",
+    }
+    columns = [Column(label, kind) for label, kind in labels.items()]  # type: ignore[arg-type]
+    rows = [WideRow("a", "test", [Entry(text) for text in ("a", "1.50 ± 0.10", "2.50 ± 0.10", "0.25", "3")])]
+    made = WideTable("toy", columns, rows, ["A title."])
+    assert "0.25" in to_terminal(made, width=80)
+    narrow = to_terminal(made, width=50)
+    assert "1.50 ± 0.10" in narrow
+    assert "0.25" not in narrow
+    assert "paper" not in narrow
+    assert " ".join(narrow.split()).endswith("Not shown here but in tables/toy.md: a measure of a long name.")

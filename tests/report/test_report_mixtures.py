@@ -46,12 +46,13 @@ def only(results: Results) -> Problem:
     return problem
 
 
-def test_another_budget_than_the_cell_s_other_seeds_is_left_out(folder: Path) -> None:
-    change(folder, "cnn", 1, config={"training": {"batch": 64}})
+@pytest.mark.parametrize("seed", [0, 1])
+def test_another_budget_than_the_cell_s_other_seeds_is_left_out(folder: Path, seed: int) -> None:
+    change(folder, "cnn", seed, config={"training": {"batch": 64}})
     problem = only(results := collect(folder))
-    assert (problem.kind, problem.seed) == ("foreign", 1)
+    assert (problem.kind, problem.seed) == ("foreign", seed)
     assert "training.batch" in problem.reason
-    assert seeds(results, "cnn") == [0, 2]
+    assert seeds(results, "cnn") == [1 - seed, 2]
 
 
 @pytest.mark.parametrize("steps", [500, 1_920])
@@ -196,3 +197,18 @@ def test_a_run_that_other_source_trained_is_named(folder: Path) -> None:
     assert (problem.kind, problem.variant, problem.seed, problem.condition) == ("outdated", "cnn", 1, None)
     assert problem.reason == "trained by source code other than today's; `capsbench run` or `train` makes it again"
     assert seeds(results, "cnn") == [0, 1, 2]
+
+
+def test_the_most_frequent_value_of_a_mixture_is_named_first(folder: Path) -> None:
+    change(folder, "cnn", 0, versions={"torch": "2.12.0"})
+    reason = only(collect(folder)).reason
+    assert reason.endswith("torch: 14 runs with 2.11.0; 1 run with 2.12.0 (cnn/seed-0)")
+
+
+def test_of_many_runs_that_are_made_otherwise_four_are_named_and_the_others_counted(folder: Path) -> None:
+    for variant in ("cnn", "capsnet-r1"):
+        for seed in (0, 1, 2):
+            change(folder, variant, seed, versions={"torch": "2.12.0"})
+    reason = only(collect(folder)).reason
+    names = "cnn/seed-0, cnn/seed-1, cnn/seed-2, capsnet-r1/seed-0 and 2 more"
+    assert reason.endswith(f"9 runs with 2.11.0; 6 runs with 2.12.0 ({names})")

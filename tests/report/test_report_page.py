@@ -16,7 +16,8 @@ import toy
 from capsbench.report import Report, build_report
 from capsbench.report.collect import collect
 from capsbench.report.figures import figures
-from capsbench.report.html import SECTIONS, _commits
+from capsbench.report.html import SECTIONS, _commands, _commits, _counts
+from capsbench.report.origins import environments, origins
 
 
 class Page(HTMLParser):
@@ -182,3 +183,28 @@ def test_the_page_says_whether_its_commit_is_all_there_was(
     path = toy.run_folder(folder, "mnist", "cnn", 0) / "manifest.json"
     toy.change_json(path, git={"commit": "0" * 40, "dirty": dirty})
     assert words in build_report(folder).html.read_text(encoding="utf-8")
+
+
+def test_the_page_counts_what_became_of_the_plan_s_runs(spoiled: tuple[Path, Report]) -> None:
+    """Four failed, one has no manifest, and of one the metrics are truncated; a foreign one is of no plan."""
+    assert _counts(collect(spoiled[0])) == {
+        "planned": 42, "scored": 36, "failed": 4, "not matched": 1, "mixed": 0, "outdated": 0, "left out": 3,
+    }  # fmt: skip
+
+
+def test_runs_of_two_commits_are_not_made_again_from_one(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    assert _commands(collect(folder))[0].startswith("git checkout 0123456789")
+    path = toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json"
+    toy.change_json(path, git={"commit": "c" * 40, "dirty": False})
+    assert _commands(collect(folder)) == ["snakemake --configfile config/toy.yaml"]
+
+
+def test_each_run_names_the_environment_that_made_it(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", tasks={"mnist": ["cnn"]})
+    toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json", versions={"torch": "2.12.0"})
+    results = collect(folder)
+    (cell,) = origins(results)
+    assert [run.environment for run in cell.runs] == ["A", "B", "A"]
+    made = [(found.letter, dict(found.versions)["torch"], found.runs) for found in environments(results)]
+    assert made == [("A", "2.11.0", 2), ("B", "2.12.0", 1)]

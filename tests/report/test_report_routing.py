@@ -96,3 +96,43 @@ def test_the_figure_has_a_line_a_variant_in_every_panel(healthy: Path) -> None:
     assert thick
     assert all(list(line.get_xdata()) == [1, 2, 3, 5, 10, 30, 100] for line in thick)
     assert drawing.figure.axes[4].get_yscale() == "log"
+
+
+def test_a_row_counts_the_runs_behind_it_and_those_that_failed(folder: Path) -> None:
+    toy.fail(folder, "mnist", "capsnet-r3", 1)
+    path = routing_folder(folder, "capsnet-r1", 0) / "metrics.json"
+    metrics = json.loads(path.read_text())["metrics"]
+    toy.change_json(path, metrics={key: metrics[key] for key in metrics if key != "coupling_entropy"})
+    (table,) = (extra.table for extra in extra_tables(collect(folder)) if extra.name == "routing")
+    assert [column.label for column in table.columns[-2:]] == ["n", "failed"]
+    counts = {row.variant: [entry.text for entry in row.entries[-2:]] for row in table.rows}
+    assert counts["capsnet-r3"] == ["2", "1"]
+    assert counts["capsnet-r1"] == ["3", "0"]  # all but one metric are of three
+
+
+def test_rings_are_at_the_trained_passes_and_the_energy_begins_at_one(healthy: Path) -> None:
+    with house_style():
+        panels = figures()["routing"](collect(healthy)).figure.axes
+    for panel in panels[:4]:
+        rings = [line for line in panel.lines if line.get_markersize() == 9]
+        assert [list(line.get_xdata()) for line in rings] == [[1], [1], [3], [3]]  # of r1, r1-recon, r3 and r3-recon
+    means = [line for line in panels[3].lines if line.get_linewidth() > 1.5]
+    assert [line.get_ydata()[0] for line in means] == pytest.approx([1] * 4)
+    uniform, hard = panels[5].get_xlim()
+    assert uniform > hard
+    assert "from uniform to hard" in panels[5].get_xlabel()
+
+
+def test_a_spread_is_called_by_what_it_is_over(folder: Path) -> None:
+    for seed in (0, 1, 2):
+        path = routing_folder(folder, "capsnet-r3", seed) / "metrics.json"
+        spreads = {
+            "coupling_spread": {"value": 0.125, "unit": ""},
+            "coupling_spread_within": {"value": 0.25, "unit": ""},
+        }
+        toy.change_json(path, metrics=json.loads(path.read_text())["metrics"] | spreads)
+    (table,) = (extra.table for extra in extra_tables(collect(folder)) if extra.name == "routing")
+    (row,) = (row for row in table.rows if row.variant == "capsnet-r3")
+    shown = dict(zip([column.label for column in table.columns], [entry.text for entry in row.entries], strict=True))
+    assert shown["spread over images"].startswith("0.1250")
+    assert shown["spread in an image"].startswith("0.2500")

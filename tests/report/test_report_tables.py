@@ -12,10 +12,10 @@ import toy
 from scipy import stats
 
 from capsbench.report import Report, build_report
-from capsbench.report.captions import is_comparable
+from capsbench.report.captions import budget_words, data_words, is_comparable
 from capsbench.report.collect import collect
 from capsbench.report.tables import SPECS, csv_frame, long_table
-from capsbench.report.wide import wide_table
+from capsbench.report.wide import left_out, wide_table
 
 COLUMNS = "task,dataset,variant,condition,metric,unit,n,n_failed,mean,sd,ci_low,ci_high,paper"
 
@@ -258,3 +258,47 @@ def test_the_spread_of_a_metric_that_some_runs_lack_says_its_n(folder: Path) -> 
     assert texts["capsnet-r3-recon"].endswith("(n = 2)")
     assert "n =" not in texts["capsnet-r1-recon"]
     assert texts["multimnist-cnn"] == "–"
+
+
+def test_a_condition_of_which_no_file_can_be_read_keeps_its_row(folder: Path) -> None:
+    for seed in (0, 1, 2):
+        toy.truncate(toy.run_folder(folder, "affnist", "cnn-pool", seed) / "matched" / "metrics.json")
+    frame = csv_frame(long_table(collect(folder), "affnist"))
+    rows = frame[(frame["variant"] == "cnn-pool") & (frame["metric"] == "accuracy")]
+    assert dict(zip(rows["condition"], rows["n"], strict=True)) == {"matched": 0, "converged": 3}
+
+
+def test_failed_and_unmatched_runs_are_told_apart_and_neither_is_told_twice(folder: Path) -> None:
+    toy.fail(folder, "affnist", "cnn-valid", 0)
+    toy.unmatch(folder, "cnn-valid", 2)
+    results = collect(folder)
+    told = {(row.cell.variant, row.cell.condition): left_out(row) for row in long_table(results, "affnist")}
+    assert told["cnn-valid", "matched"] == "1 failed, 1 not matched"
+    assert told["cnn-valid", "converged"] == "1 failed"
+    assert told["cnn-pool", "matched"] == ""
+    table = wide_table(results, "affnist")
+    assert table.columns[-1].label == "failed or not matched"
+    assert "Left out of the means, listed on the report page: 1 failed and 1 not matched." in table.caption
+
+
+def test_the_images_of_every_condition_are_named_where_they_differ(folder: Path) -> None:
+    for path in folder.glob("runs/affnist/*/*/converged/metrics.json"):
+        toy.change_json(path, images=4_000)
+    assert "4,000 (converged) and 320,000 (matched) test images" in data_words(collect(folder), "affnist")
+
+
+def test_a_budget_s_epochs_are_mnist_s_alone(tmp_path: Path) -> None:
+    results = collect(toy.write_toy(tmp_path / "short", seeds=(0,), budget="short", reductions={}))
+    assert budget_words(results, "affnist") == "short"
+    assert budget_words(results) == "short (MNIST: 100 epochs, the decay scaled to the length)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "comparable"), [("experiment", False), ("training", False), ("measuring", True), ("digits", True)]
+)
+def test_smaller_models_and_shorter_trainings_are_not_compared_with_the_paper(
+    tmp_path: Path, kind: str, comparable: bool
+) -> None:
+    reduced = {"mnist/cnn": [{"kind": kind, "words": "less"}]}
+    folder = toy.write_toy(tmp_path / kind, tasks={"mnist": ["cnn"]}, budget="short", reductions={}, reduced=reduced)
+    assert is_comparable(collect(folder), "mnist") == comparable

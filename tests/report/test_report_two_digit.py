@@ -11,12 +11,15 @@ import pandas as pd
 import pytest
 import toy
 from judging import claim, judged, measure, results_of
+from matplotlib.figure import Figure
 
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.claims import load_claims
 from capsbench.report.collect import collect
 from capsbench.report.figures import Drawing, NotDrawnError, figures
-from capsbench.report.figures.style import groups, house_style
+from capsbench.report.figures.claimed_marks import PAPER, Mark, handles_of
+from capsbench.report.figures.style import MUTED, groups, house_style
+from capsbench.report.protocol import protocol_rows
 from capsbench.report.results import Results, Run
 from capsbench.report.tables import SPECS, last_epochs, spec_for
 from capsbench.report.verdicts.words import is_ours
@@ -241,3 +244,93 @@ def test_a_manifest_tells_the_models_of_one_size_as_their_specs_do() -> None:
         manifest: Any = SimpleNamespace(config={"variant": spec.model_dump()})
         key: Any = None
         assert Run(key, Path(), manifest).sees_squeezed_pairs == (not spec.takes_any_size())
+
+
+# ---- what stands where -----------------------------------------------------------------------------------------------
+
+
+def test_a_mark_points_where_its_claim_says_and_is_grey_where_the_claim_is_ours() -> None:
+    marks = [Mark("a", "56x28", "m", 50.0, *of) for of in (("greater", True), ("less", False), ("value", False))]
+    panel = Figure().subplots()
+    for mark in marks:
+        mark.plot(panel, 0.0, 4)
+    assert [(line.get_marker(), line.get_color()) for line in panel.lines] == [(">", MUTED), ("<", PAPER), ("D", PAPER)]
+    assert [(handle.get_label(), handle.get_marker(), handle.get_color()) for handle in handles_of(marks)] == [
+        ("claimed", "D", PAPER),
+        ("claimed: less than", "<", PAPER),
+        ("threshold: more than (ours)", ">", MUTED),
+    ]
+
+
+@pytest.fixture
+def apart(pairs: Path) -> Path:
+    """Above each other the CNN has 20 % and the capsules 80 %, side by side 10 % less, and seeds lie 1 % apart."""
+    metrics = [metric.name for metric in SPECS["two_digit"].main]
+    for variant, percent in zip(CELLS["two_digit"], (20.0, 80.0), strict=True):
+        for seed in range(3):
+            for condition, less in (("56x28", 0), ("28x56", 10)):
+                values = dict.fromkeys(metrics, percent - less + seed - 1)
+                measure(pairs, "two_digit", variant, seed, condition, **values)
+    return pairs
+
+
+def test_bars_and_strokes_are_those_of_the_condition_that_the_legend_names(apart: Path) -> None:
+    figure = draw("two_digit_accuracy", collect(apart)).figure
+    bars: Any = figure.axes[0].patches
+    legend: Any = figure.legends[0]
+    colours = {text.get_text(): patch.get_facecolor() for text, patch in zip(*_parts(legend), strict=True)}
+    shown = {round(bar.get_width()): bar.get_facecolor() for bar in bars}
+    above, beside = colours["one digit above the other (56x28)"], colours["side by side (28x56)"]
+    assert shown == {20: above, 10: beside, 80: above, 70: beside}
+    middles = {round(bar.get_y() + bar.get_height() / 2, 6): round(bar.get_width()) for bar in bars}
+    strokes = [line for line in figure.axes[0].lines if line.get_marker() == "|"]
+    assert len(strokes) == 4
+    for line in strokes:
+        mean = middles[round(float(line.get_ydata()[0]), 6)]
+        assert list(line.get_xdata()) == pytest.approx([mean - 1, mean, mean + 1])
+
+
+def _parts(legend: Any) -> tuple[Any, Any]:
+    return legend.get_texts(), legend.legend_handles
+
+
+def test_the_large_figure_s_dots_are_those_of_the_condition_that_the_legend_names(apart: Path) -> None:
+    figure = draw("two_digit_top2", collect(apart)).figure
+    colours = {text.get_text(): handle.get_color() for text, handle in zip(*_parts(figure.legends[0]), strict=True)}
+    dots = {round(line.get_xdata()[0]): line.get_color() for line in figure.axes[0].lines if line.get_marker() in "os"}
+    above, beside = colours["one digit above the other (56x28)"], colours["side by side (28x56)"]
+    assert dots == {20: above, 10: beside, 80: above, 70: beside}
+
+
+def test_a_row_without_a_number_says_what_became_of_its_runs(apart: Path) -> None:
+    for seed in range(3):
+        toy.fail(apart, "two_digit", "two-digit-kmeans", seed)
+    texts = [text.get_text() for text in draw("two_digit_accuracy", collect(apart)).figure.axes[0].texts]
+    assert texts == ["no run: 3 failed"] * 2
+
+
+def test_an_epoch_that_was_measured_twice_has_its_last_value_in_per_cent(tmp_path: Path) -> None:
+    """A training that was resumed measures an epoch again."""
+    folder = results_of(tmp_path / "curves", {"two_digit": ["two-digit-kmeans"]}, seeds=1)
+    path = toy.run_folder(folder, "two_digit", "two-digit-kmeans", 0) / "curve.csv"
+    frame = pd.read_csv(path)
+    metric = "56x28.top2_accuracy"
+    frame[metric] = [0.5, 0.6, 0.7, 0.8, 0.9]
+    again = frame[frame["epoch"] == 3].assign(**{metric: 0.3})
+    pd.concat([frame, again]).to_csv(path, index=False)
+    line = draw("two_digit_curves", collect(folder)).figure.axes[0].lines[-1]
+    shown = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert shown == pytest.approx({-4: 50, -3: 60, -2: 30, -1: 80, 0: 90})
+
+
+@pytest.mark.parametrize(("capsules", "cnn", "differs"), [(10, 20, False), (20, 20, True), (10, 10, True)])
+def test_the_source_trains_capsules_for_ten_epochs_and_its_cnn_for_twenty(
+    pairs: Path, capsules: int, cnn: int, differs: bool
+) -> None:
+    for variant, head, epochs in zip(CELLS["two_digit"], ("pool", "capsules"), (cnn, capsules), strict=True):
+        for path in pairs.glob(f"runs/two_digit/{variant}/*/manifest.json"):
+            toy.change_json(
+                path, config={"variant": {"model": "two-digit", "head": head}, "training": {"epochs": epochs}}
+            )
+    training = {row.what: row for row in protocol_rows(collect(pairs), "two_digit")}["training"]
+    assert training.differs == differs

@@ -227,3 +227,29 @@ def test_the_terminal_says_it(folder: Path, other: Path, tmp_path: Path) -> None
     nothing = CliRunner().invoke(app, ["compare", str(folder), str(tmp_path)])
     assert nothing.exit_code != 0
     assert "plan.json is not there" in str(nothing.exception)
+
+
+def test_other_units_are_not_compared(folder: Path, other: Path) -> None:
+    for seed in (0, 1, 2):
+        path = toy.run_folder(other, "mnist", "cnn", seed) / "test" / "metrics.json"
+        toy.change_json(path, metrics={"error": {"value": 0.02, "unit": ""}})
+    change = of(folder, other, "cnn")
+    assert (change.found, change.difference) == ("not comparable", None)
+    assert change.why == "A: 10,000 images of mnist, in %; B: 10,000 images of mnist, in no unit"
+
+
+def test_an_interval_lies_around_its_difference(folder: Path, other: Path) -> None:
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [3.0, 3.1, 3.2])
+    change = of(folder, other, "cnn")
+    assert (change.low, change.high) == pytest.approx((0.7733, 1.2267), abs=1e-4)  # 1 ± 2.776 * 0.1 * (2 / 3) ** 0.5
+
+
+def test_plans_of_other_seeds_are_told_apart(folder: Path, other: Path) -> None:
+    toy.change_json(other / "plan.json", seeds=[0, 1])
+    assert told_apart(folder, other) == {"seeds": ["0, 1, 2", "0, 1"]}
+
+
+def test_a_commit_with_changed_files_is_not_the_commit(folder: Path, other: Path) -> None:
+    edit_manifest(other, 1, "dirty", True, of="git")
+    assert told_apart(folder, other) == {"commit": ["0123456789", "0123456789, 0123456789 (changed)"]}
