@@ -10,9 +10,14 @@ import toy
 
 from capsbench.report.answers import read_answers
 from capsbench.report.collect import collect
-from capsbench.report.figures import figures
+from capsbench.report.figures import Drawing, figures
 from capsbench.report.figures.mosaic import GAP
 from capsbench.report.figures.style import house_style
+
+
+def draw(name: str, folder: Path) -> Drawing:
+    with house_style():
+        return figures()[name](collect(folder))
 
 
 def predictions(folder: Path, variant: str, seed: int) -> Path:
@@ -62,15 +67,13 @@ def test_a_confusion_matrix_shows_the_mean_over_seeds(folder: Path) -> None:
 
 def test_reconstructions_are_headed_by_what_they_show(healthy: Path) -> None:
     """Not by the words above the last of their panels, which are of wrong answers alone."""
-    with house_style():
-        drawn = {name: figures()[name](collect(healthy)) for name in ("reconstructions", "affnist_reconstructions")}
+    drawn = {name: draw(name, healthy) for name in ("reconstructions", "affnist_reconstructions")}
     assert drawn["reconstructions"].title == "Reconstructions of right and wrong digits"
     assert drawn["affnist_reconstructions"].title == "Reconstructions of transformed digits"
 
 
 def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path) -> None:
-    with house_style():
-        drawing = figures()["hardest"](collect(healthy))
+    drawing = draw("hardest", healthy)
     (panel,) = drawing.figure.axes
     words = [label.get_text() for label in panel.get_xticklabels()]
     assert sorted(words[:2]) == ["4→9\n15/15", "7→1\n15/15"]
@@ -81,14 +84,12 @@ def test_the_hardest_images_are_wrong_everywhere_and_come_first(healthy: Path) -
 def test_a_hard_image_that_nobody_stored_is_said_to_be_missing(folder: Path) -> None:
     for path in folder.glob("runs/mnist/*/*/test/hardest.npz"):
         np.savez(path, indices=np.array([33], np.uint16), images=np.zeros((1, 28, 28), np.uint8))
-    with house_style():
-        drawing = figures()["hardest"](collect(folder))
-    assert "Not among the pictures that evaluation stored: 1 harder image." in drawing.caption
+    drawing = draw("hardest", folder)
+    assert "Not among the pictures that evaluation stored: 2 harder images." in drawing.caption
 
 
 def test_right_digits_are_on_the_left_and_wrong_ones_on_the_right_each_above_its_decode(healthy: Path) -> None:
-    with house_style():
-        right, wrong, *_ = figures()["reconstructions"](collect(healthy)).figure.axes
+    right, wrong, *_ = draw("reconstructions", healthy).figure.axes
     stored = np.load(toy.run_folder(healthy, "mnist", "capsnet-r1-recon", 0) / "test" / "reconstructions.npz")
     assert right.get_title(loc="left") == "CapsNet r=1, reconstruction, seed 0: right"
     assert wrong.get_title(loc="left") == "wrong: label→answer"
@@ -118,6 +119,30 @@ def test_above_a_hard_image_stands_the_most_frequent_wrong_answer(folder: Path) 
 
 
 def above_the_hardest(folder: Path) -> list[str]:
-    with house_style():
-        (panel,) = figures()["hardest"](collect(folder)).figure.axes
+    (panel,) = draw("hardest", folder).figure.axes
     return [label.get_text() for label in panel.get_xticklabels()]
+
+
+def test_every_harder_image_than_the_last_one_shown_is_missing_if_nobody_stored_it(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "two", seeds=(0, 1), tasks={"mnist": ["cnn"]})
+    wrong = np.arange(60) < 50  # in both runs; image 0 is furthest behind
+    stored = np.array([image for image in range(50) if image not in (35, 36, 37)], np.uint16)
+    for seed in (0, 1):
+        place = toy.run_folder(folder, "mnist", "cnn", seed) / "test"
+        answers = {"labels": np.zeros(60, np.uint8), "predicted": wrong.astype(np.uint8)}
+        np.savez(place / "predictions.npz", **answers, margin=np.arange(60.0) - 50)
+        np.savez(place / "hardest.npz", indices=stored, images=np.zeros((len(stored), 28, 28), np.uint8))
+    assert "evaluation stored: 3 harder images." in draw("hardest", folder).caption  # of the 36 the last is image 38
+
+
+def test_a_row_none_of_whose_digits_is_right_keeps_its_name(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": ["capsnet-r3-recon"]})
+    path = toy.run_folder(folder, "mnist", "capsnet-r3-recon", 0) / "test" / "reconstructions.npz"
+    stored = dict(np.load(path))
+    name = f"{collect(folder).plan.title('capsnet-r3-recon')}, seed 0:"
+    for predicted, titles in (
+        ((stored["labels"] + 1) % 10, [f"{name} none right among those stored", "wrong: label→answer"]),
+        (stored["labels"], [f"{name} right", "none wrong among those stored"]),
+    ):
+        np.savez(path, **{**stored, "predicted": predicted})
+        assert [axes.get_title(loc="left") for axes in draw("reconstructions", folder).figure.axes] == titles

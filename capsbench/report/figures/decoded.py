@@ -37,20 +37,19 @@ def reconstruction_figure(results: Results, task: str, condition: str, title: st
     panels = figure.subplots(len(found), 2, squeeze=False)
     for line, (variant, (seed, arrays)) in zip(panels, found.items(), strict=True):
         right = arrays["labels"] == arrays["predicted"]
+        whose = f"{results.plan.title(variant)}, seed {seed}:"
         for axes, chosen in zip(line, (right, ~right), strict=True):
             indices = np.flatnonzero(chosen)[:COLUMNS]
             if not len(indices):
                 axes.set_axis_off()
-                axes.set_title(
-                    "none wrong among those stored" if chosen is not right else "none right", loc="left", fontsize=8.5
-                )
+                said = f"{whose} none right" if chosen is right else "none wrong"
+                axes.set_title(f"{said} among those stored", loc="left", fontsize=8.5)
                 continue
             labels, predicted = arrays["labels"][indices], arrays["predicted"][indices]
             words = [f"{a}" if a == b else f"{a}→{b}" for a, b in zip(labels, predicted, strict=True)]
             lines = {(0, 0): arrays["images"][indices], (1, 0): arrays["reconstructions"][indices]}
             show(axes, grid(2, COLUMNS, lines), ["input", "decoded"] if chosen is right else [], words)
-            whose = f"{results.plan.title(variant)}, seed {seed}: right" if chosen is right else "wrong: label→answer"
-            axes.set_title(whose, loc="left", fontsize=8.5)
+            axes.set_title(f"{whose} right" if chosen is right else "wrong: label→answer", loc="left", fontsize=8.5)
     others = f"Not shown, for lack of space: {'; '.join(more.values())}. " if more else ""
     caption = (
         "Test digits (above) and what the decoder makes of the predicted class's vector, or capsule where the model "

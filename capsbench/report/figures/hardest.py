@@ -56,7 +56,7 @@ def draw(results: Results) -> Drawing:
             (TASK,),
         )
     everywhere = sum(all(a.predicted[i] != labels[i] for a in runs) for i in order)
-    missing = sum(i not in pictures for i in order[: len(chosen)])
+    missing = sum(i not in pictures for i in order[: order.index(chosen[-1])])
     caption = (
         f"Test digits with the largest share of wrong answers over {counted(len(answers), 'variant')} (each counting "
         "equally) and their seeds, the hardest first; of equals, first the one whose true class is furthest behind. "
