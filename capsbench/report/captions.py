@@ -65,7 +65,7 @@ def other_data(results: Results, tasks: Sequence[str] = ()) -> str:
 
 
 def _images(frame: pd.DataFrame) -> str:
-    """`10,000`, or `2,000 (matched) and 4,000 (converged)` where the conditions differ."""
+    """`10,000`, or `4,000 (converged) and 2,000 (matched)` where the conditions differ."""
     found = frame.groupby("condition", sort=False)["images"]
     counts = {str(condition): range_of(int(n) for n in images.unique()) for condition, images in found}
     if len(set(counts.values())) == 1:
