@@ -1,4 +1,4 @@
-"""A folder's lock: what becomes of the open file where no lock is got."""
+"""A folder's lock: who has it, who may take it, and what becomes of the open file where none is got."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from capsbench import locks
-from capsbench.locks import LOCK, is_held, lock
+from capsbench.errors import ResourceError
+from capsbench.locks import LOCK, is_held, lock, waiting, waits_for
 
 
 def refused(number: int):
@@ -41,11 +42,42 @@ def test_a_folder_another_has_leaves_no_file_open(tmp_path: Path) -> None:
     os.close(ours)
 
 
-def test_where_no_locks_are_known_the_folder_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fcntl, "flock", refused(errno.ENOLCK))
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL])
+def test_where_no_locks_are_known_the_folder_counts_as_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refused(number))
     handle = lock(tmp_path)
     assert handle is not None
     os.close(handle)
+
+
+def test_who_waited_for_a_folder_has_it_alone(tmp_path: Path) -> None:
+    ours = lock(tmp_path, wait=True)
+    assert ours is not None
+    assert is_held(tmp_path)
+    assert lock(tmp_path) is None
+    os.close(ours)
+
+
+def test_who_may_write_to_a_shared_folder_may_take_its_lock(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        ours = lock(tmp_path)
+    finally:
+        os.umask(before)
+    assert ours is not None
+    os.close(ours)
+    assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o664
+
+
+def test_who_waited_is_at_work_afterwards(tmp_path: Path) -> None:
+    """And is not ended, unsaved, as one that only waits may be."""
+    with waiting("the first"):
+        with pytest.raises(ResourceError), waiting("the second"):
+            raise ResourceError("told to stop waiting")
+        assert waits_for() == "the first"
+    assert waits_for() is None
 
 
 def test_who_only_asks_is_not_taken_for_one_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
