@@ -1,4 +1,4 @@
-"""Whether a clone is called dirty: by its source and plans, not by results that lie in the repository."""
+"""Whether a clone, or what was packed of one, is called dirty: by its source and plans, not by results in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capsbench import provenance
+from capsbench.files import write_json, write_text
 
 FILES = ("capsbench/provenance.py", "config/paper.yaml", "results/paper/report.html")
 
@@ -41,15 +42,30 @@ def test_a_file_of_the_package_that_git_does_not_know_makes_it_dirty(clone: Path
     assert provenance.git_state.__wrapped__()["dirty"] is True
 
 
+def test_a_repository_that_has_the_package_only_in_an_ignored_folder_is_another_one(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where somebody's project has it in an environment: that project's commit says nothing of it."""
+    package = clone / ".venv" / "capsbench"
+    package.mkdir(parents=True)
+    (package / "provenance.py").write_text("as installed")
+    (clone / ".git" / "info" / "exclude").write_text(".venv\n")
+    monkeypatch.setattr(provenance, "PACKAGE", package)
+    assert provenance.git_state.__wrapped__() == {"commit": None, "dirty": None}
+
+
 def test_outside_a_repository_neither_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert provenance.git_state.__wrapped__() == {"commit": None, "dirty": None}
 
 
-def test_a_git_that_does_not_answer_in_time_is_not_a_clean_one(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("word", ["status", "--untracked-files=no", "--untracked-files=all"])
+def test_a_git_that_does_not_answer_in_time_is_not_a_clean_one(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
     def hangs(command, **words):
-        if "status" in command:
+        if word in command:
             raise subprocess.TimeoutExpired(command, 20)
         return run(command, **words)
 
@@ -58,3 +74,21 @@ def test_a_git_that_does_not_answer_in_time_is_not_a_clean_one(clone: Path, monk
     state = provenance.git_state.__wrapped__()
     assert state["commit"] is not None
     assert state["dirty"] is None
+
+
+@pytest.mark.parametrize("name", ["capsbench/errors.py", "capsbench/routing/mine.py", "config/paper.yaml"])
+def test_a_packed_commit_is_dirty_by_a_file_that_is_changed_added_or_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    is_added = path.name == "mine.py"
+    for file in ("capsbench/errors.py", "config/paper.yaml"):
+        write_text(tmp_path / file, "as packed")
+    write_json(tmp_path / "PACKED.json", {"commit": "c", "files": provenance.tree(tmp_path)})
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "capsbench")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.git_state.__wrapped__() == {"commit": "c", "dirty": False}
+    write_text(path, "edited there")
+    assert provenance.git_state.__wrapped__() == {"commit": "c", "dirty": True}
+    path.unlink()
+    assert provenance.git_state.__wrapped__() == {"commit": "c", "dirty": not is_added}

@@ -1,8 +1,11 @@
-"""A manifest's processor tells two generations apart that a virtual machine calls by one name."""
+"""What a manifest says of the machine: a processor's generation as well as its name, and the cores that were to use."""
 
+import os
 import platform
 
-from capsbench.provenance import processor
+import pytest
+
+from capsbench.provenance import cores, processor
 
 
 def cpuinfo(folder, *lines):
@@ -23,3 +26,14 @@ def test_without_a_family_it_is_the_name_and_without_a_file_what_python_knows(tm
     python_knows = platform.processor() or platform.machine()
     assert processor(cpuinfo(tmp_path, "processor\t: 0", "CPU part\t: 0xd0c")) == python_knows  # as ARM's often are
     assert processor(tmp_path / "none") == python_knows
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux limits a process to some cores")
+def test_the_cores_are_those_that_this_process_may_use():
+    """As a batch system gives it two of a node's hundred."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)

@@ -156,11 +156,15 @@ def test_of_a_gpu_that_comes_at_once_nothing_is_said(console: Console, monkeypat
 def test_of_two_types_of_gpu_a_manifest_names_the_one_at_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A mock of NVIDIA's program with two GPUs, and of a PyTorch that works on the second."""
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\ncase "$*" in *--id=GPU-b*) ;; *) echo "First, 1";; esac\necho "Second, 1"\n')
+    program.write_text('#!/bin/sh\ncase "$*" in *--id=GPU-b) ;; *) echo "First, 1";; esac\necho "Second, 1"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     _gpu.cache_clear()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert machine()["gpu"] == "First"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-b,GPU-a")  # nothing is at work yet: the first that it may use
+    assert machine()["gpu"] == "Second"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="b"))

@@ -88,12 +88,16 @@ def test_runs_that_are_older_than_a_key_keep_their_digest_at_its_default(tmp_pat
 
 @pytest.mark.parametrize(
     ("changed", "outdated"),
-    [({}, False), ({"training_source": "s"}, True), ({"training_source": "s", "config": "c"}, False)],
+    [
+        ({}, False),
+        ({"training_source": "s"}, True),
+        *(({"training_source": "s", key: "another"}, False) for key in ("config", "data", "test_set")),
+    ],
 )
 def test_a_run_of_this_config_that_other_source_trained_is_outdated(
     tmp_path: Path, results: Path, changed: dict[str, str], outdated: bool
 ) -> None:
-    """Another config is another run, which the report leaves out."""
+    """Another config, or one of other data, is another run, which the report leaves out."""
     (tmp_path / "plan.yaml").write_text(PLAN.format(task="mnist", variant="cnn", option="test_images", value=400))
     house = House.load(tmp_path / "plan.yaml")
     cell, data = house.cells[0], {"name": "mnist", "badge": "MNIST", "digest": "d"}
