@@ -7,7 +7,8 @@ from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
-from capsbench.plan.done import run_digests
+from capsbench.plan.done import run_digests, tuning_digest
+from capsbench.plan.tuning import Point
 from capsbench.provenance import machine
 
 
@@ -27,3 +28,10 @@ def finished(house: House, source: DataSource, cell: Cell, seed: int, seconds: f
     write_json(folder / "manifest.json", manifest)
     metrics = {"digest": evaluation_digest(cell, manifest), "weights": "w", "seconds": evaluation}
     write_json(folder / "test" / "metrics.json", metrics)
+
+
+def chosen(house: House, source: DataSource, row: Cell, point: Point, digest: str | None = None) -> None:
+    """The choice of a tuned row, as if its trials had been made here; with a digest, as if others had."""
+    assert row.tuned is not None
+    digest = digest or tuning_digest(house, row, dataset_record(source)["digest"])
+    write_json(row.tuned.path, {"recipe": row.tuned.recipe, "digest": digest, "chosen": point.training_keys()})

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
+import random
 import shutil
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +23,12 @@ from capsbench.cli.pack_results import pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, DataError, ResourceError
 from capsbench.files import read_json, write_json, write_text
-from capsbench.locks import lock, sole
+from capsbench.locks import LOCK, lock, sole
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House
-from capsbench.plan.done import run_digests, tuning_digest
-from capsbench.plan.tuning import GRID
+from capsbench.plan.done import run_digests
 
 Place = tuple[House, DataSource]
-TUNED = """
-budget: reduced
-seeds: [0]
-uci_digits: true
-training: {steps: 4}
-tuning: {steps: 2, seeds: [9]}
-tasks:
-  mnist: {variants: [cnn], tuned: true}
-"""
 OTHER = """
 budget: reduced
 seeds: [0]
@@ -159,42 +152,6 @@ def test_what_does_not_count_here_is_named_with_its_reason(
     assert not list(house.folder.rglob("manifest.json"))
 
 
-def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, results: Path, no_data: object) -> None:
-    path = tmp_path / "tuned.yaml"
-    path.write_text(TUNED)
-    house, source = open_house(path)
-    there = replace(house, root=tmp_path / "there")
-    row = there.cell("mnist", "cnn+tuned")
-    assert row.waits
-    assert row.tuned is not None
-    digest = tuning_digest(there, row, dataset_record(source)["digest"])
-    choice = {"recipe": row.tuned.recipe, "digest": digest, "chosen": GRID[4].training_keys()}
-    write_json(row.tuned.path, choice)
-    for name in ("figure.json", "manifest.json"):  # of a trial, which nobody evaluates
-        write_json(row.tuned.path.with_suffix("") / GRID[4].name / "seed-9" / name, {"error": 1})
-    there = replace(house, root=tmp_path / "there")  # which reads the choice
-    finished(there, source, there.cell("mnist", "cnn+tuned"), 0, 60, 5)
-    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
-    console = Console(record=True, width=300)
-    pack_results(console, there.folder, tmp_path / "back.tar.gz")
-    tuning = house.folder / "tuning/mnist/cnn"
-    with sole(tuning, console.print), pytest.raises(CapsbenchError, match="1 run left out"):
-        bring(console, [tmp_path / "back.tar.gz"], None)
-    said = console.export_text()
-    assert "the tuning of mnist/cnn+tuned: a process is at work on it, so its choice is not brought" in said
-    assert not tuning.with_suffix(".json").exists()
-    bring(console, [tmp_path / "back.tar.gz"], None)
-    assert "1 run: brought\n  mnist/cnn+tuned/seed-0" in console.export_text()
-    here, _ = open_house(path)
-    assert here.cell("mnist", "cnn+tuned").training.rate == GRID[4].rate
-    for name in ("figure.json", "manifest.json"):
-        assert (here.folder / "tuning/mnist/cnn" / GRID[4].name / "seed-9" / name).is_file()
-
-    write_json(here.folder / row.tuned.path.relative_to(there.folder), {**choice, "chosen": GRID[0].training_keys()})
-    with pytest.raises(CapsbenchError, match="1 run left out"):  # this machine chose for itself, and chose otherwise
-        bring(console, [tmp_path / "back.tar.gz"], None)
-
-
 def test_a_run_that_was_stopped_half_way_is_not_done_and_is_taken_again(
     here: Place, brought: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +227,18 @@ def test_a_run_that_a_process_is_at_work_on_elsewhere_is_left(there: House, tmp_
     assert "1 run: a process is at work on it\n  mnist/cnn/seed-0\n" in console.export_text()
 
 
+def test_a_run_s_lock_stays_the_file_that_others_wait_for(there: House, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(OTHER)
+    house, _ = open_house(tmp_path / "other.yaml")
+    ours, theirs = (of.folder / CNN.format(0) / LOCK for of in (house, there))
+    for path in (ours, theirs):
+        write_text(path, "")
+    before = ours.stat().st_ino
+    bring(Console(quiet=True), [there.folder], house.path)
+    assert (ours.parent / "manifest.json").is_file()
+    assert ours.stat().st_ino == before
+
+
 def test_nothing_is_brought_beside_a_snakemake(here: Place, brought: Callable[[], str]) -> None:
     handle = lock(here[0].folder)
     assert handle is not None
@@ -306,6 +275,7 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
         archive("nul.tar.gz", {"a/b\0c": b""}): "would end up outside the results",
         archive("empty.tar.gz", {"a/x.json": b"{}"}): "has no plan.json that names a plan",
         archive("up.tar.gz", {"a/plan.json": b'{"name": ".."}'}): "has no plan.json that names a plan",
+        archive("out-again.tar.gz", {"a/plan.json": b'{"name": "a/../../b"}'}): "has no plan.json that names a plan",
         archive("gone.tar.gz", {"a/plan.json": gone}): r"belongs to the plan nowhere.yaml, which is not here; name it",
     }.items():
         with pytest.raises(DataError, match=expected):
@@ -315,6 +285,34 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
     assert "gone.tar.gz: it has no run of this plan" in console.export_text()
     with pytest.raises(ResourceError), sole(here[0].folder, print):
         bring(console, [whole], here[0].path)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_an_archive_that_is_broken_in_the_middle_is_a_sentence(there: House, tmp_path: Path, suffix: str) -> None:
+    archive = tmp_path / f"back.tar.{suffix}"
+    write_text(there.folder / CNN.format(0) / "history.csv", random.Random(0).randbytes(100_000).hex())
+    pack_results(Console(quiet=True), there.folder, archive)
+    content = archive.read_bytes()
+    if suffix == "gz":
+        begun = zlib.compressobj(wbits=31)
+        content = begun.compress(gzip.decompress(content)[:50_000]) + begun.flush(zlib.Z_FULL_FLUSH)
+    else:
+        assert content.startswith(b"\xfd7zXZ")
+        content = content[:50_000]
+    archive.write_bytes(content + bytes([255] * 1_000))  # of which neither could be made
+    with pytest.raises(DataError, match=r"is not a complete archive \(.*\); copy it again"):
+        bring(Console(quiet=True), [archive], None)
+
+
+def test_what_was_evaluated_by_an_earlier_version_of_its_plan_is_packed(
+    there: House, plans: list[Path], tmp_path: Path
+) -> None:
+    for seed in (0, 1):
+        write_text(there.folder / CNN.format(seed) / "weights.safetensors", "")
+    plans[0].write_text(plans[0].read_text().replace("mnist: {", "mnist: {test_images: 400, ", 1))
+    console = Console(record=True, width=300)
+    pack_results(console, there.folder, tmp_path / "back.tar.gz")
+    assert "left out" not in console.export_text()
 
 
 def test_results_whose_plan_json_is_torn_are_packed_and_it_is_said_that_nothing_takes_them(

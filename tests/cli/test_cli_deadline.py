@@ -33,7 +33,9 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             made.append(self)
 
     def end() -> None:
-        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 5 * 60  # set for when time is up
+        left, again = signal.getitimer(signal.ITIMER_REAL)
+        assert 0 < left <= 5 * 60  # set for when time is up
+        assert again > 0
         made[0].end = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.05)  # again and again, as it does: what waits may not wait yet
 
@@ -74,4 +76,19 @@ def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
     console = Console(record=True, width=300)
     assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
     assert "stopped, saved after 5 of 80" in console.export_text()
+    assert begun == ["a mnist/cnn 0"]
+
+
+def test_what_was_trained_when_time_was_up_is_not_evaluated(
+    begun: list[str], plans: list[Path], time_is_up: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = working.train_cells
+
+    def trains(*arguments: Any) -> None:
+        train(*arguments)
+        time_is_up()
+
+    monkeypatch.setattr(working, "train_cells", trains)
+    monkeypatch.setattr(working, "evaluate_cells", lambda *_: begun.append("evaluated"))
+    assert work(Console(quiet=True), plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
     assert begun == ["a mnist/cnn 0"]

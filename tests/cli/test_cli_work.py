@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from finished_runs import finished
+from finished_runs import chosen, finished
 from rich.console import Console
 
 from capsbench.cli import work as working
@@ -23,6 +23,7 @@ from capsbench.files import write_json
 from capsbench.locks import claimed, is_held, sole
 from capsbench.pipeline import open_house
 from capsbench.plan import Cell, House
+from capsbench.plan.tuning import GRID
 
 Asked = Callable[..., tuple[int, str]]
 
@@ -176,6 +177,60 @@ def test_what_is_worked_on_is_claimed_and_of_two_that_choose_at_once_one_chooses
         asked(tasks=("mnist",), variants=("cnn",))
     order = [f"{plan} mnist/cnn {seed}" for plan, seed in ("a1", "a2", "b0", "b1", "b2", "a0")]
     assert (begun, held, is_held(folder)) == (order, [True] * 6, False)
+
+
+@pytest.fixture
+def tuned(plans: list[Path], begun: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[House, DataSource]]:
+    """The plans with the CNN tuned; its choice was made by trials of another source, and a stand-in tunes again."""
+    for plan in plans:
+        text = plan.read_text().replace("capsnet-r3-recon]}\n  multi", "capsnet-r3-recon], tuned: [cnn]}\n  multi")
+        plan.write_text(text.replace("tasks:", "tuning: {steps: 2, seeds: [9]}\ntasks:"))
+    opened = [open_house(plan) for plan in plans]
+    for house, source in opened:
+        chosen(house, source, house.cell("mnist", "cnn+tuned"), GRID[0], "of other trials")
+
+    def tune(_: Console, house: House, source: DataSource, cells: list[Cell], *__: Any) -> None:
+        begun.append(f"{house.name[0]} tunes {cells[0].label}")
+        chosen(house, source, cells[0], GRID[1])
+
+    monkeypatch.setattr(working, "tune_cells", tune)
+    return opened
+
+
+def test_a_row_whose_choice_is_of_other_trials_is_tuned_once_for_all_its_seeds(
+    begun: list[str], asked: Asked, tuned: list[tuple[House, DataSource]]
+) -> None:
+    assert asked(variants=("cnn+tuned",))[0] == 0
+    assert begun == [
+        f"{plan} {words}"
+        for plan in "ab"
+        for words in ("tunes mnist/cnn+tuned", *(f"mnist/cnn+tuned {seed}" for seed in range(3)))
+    ]
+
+
+def test_a_row_that_another_process_tunes_is_left_to_it_while_there_are_others(
+    begun: list[str], asked: Asked, tuned: list[tuple[House, DataSource]]
+) -> None:
+    row = tuned[0][0].cell("mnist", "cnn+tuned").tuned
+    assert row is not None
+    with sole(row.path.with_suffix(""), print):
+        asked(variants=("cnn+tuned",), seeds=(0,))
+    assert begun == [f"{plan} {words}" for plan in "ba" for words in ("tunes mnist/cnn+tuned", "mnist/cnn+tuned 0")]
+
+
+def test_a_row_whose_tuning_fails_is_passed_over_with_all_its_seeds(
+    begun: list[str], asked: Asked, tuned: list[tuple[House, DataSource]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: Any) -> None:
+        if (name := arguments[1].name) in begun:
+            pytest.fail("it would be tried again and again")  # no Exception, which would be passed over
+        begun.append(name)
+        raise RuntimeError("in a trial")
+
+    monkeypatch.setattr(working, "tune_cells", fails)
+    left, said = asked(failed=6, variants=("cnn+tuned",))
+    assert (left, begun) == (0, ["a-digits", "b-digits"])
+    assert "mnist/cnn+tuned seed 0, 1, 2: could not be done: " in said
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from capsbench.data.multimnist import PairSet
 from capsbench.data.source import DataSource
 from capsbench.data.testing import TEST_SEED
 from capsbench.errors import CapsbenchError
+from capsbench.files import write_json
 from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
+from capsbench.plan.done import trial_digest
 from capsbench.plan.tuning import GRID
 from capsbench.training import tune
 from capsbench.training.run import Setting
@@ -175,6 +177,26 @@ def test_a_choice_that_came_meanwhile_is_kept(house: House) -> None:
     tune_cells(console, house, SOURCE, [row], "cpu", 1, None)
     assert f"rate {other.rate:g}, decay {other.decay:g} chosen meanwhile by another process" in console.export_text()
     assert json.loads(path.read_text())["chosen"] == other.training_keys()
+
+
+def test_trials_that_are_left_train_in_the_precision_of_those_that_are_done(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = house.cell("mnist", "capsnet-r3+tuned")
+    asked = [(trial, seed) for trial in house.trials(row) for seed in trial.seeds]
+    done = {"error": 1.0, "status": "done", "reason": None, "steps": 2, "precision": "bf16"}
+    for trial, seed in asked[:-1]:
+        digest = trial_digest(house, trial, seed, dataset_record(SOURCE)["digest"])
+        write_json(house.run_folder(trial, seed) / tune.FIGURE, done | {"digest": digest})
+    trained_in: list[str] = []
+
+    def judge(_: object, __: object, digest: str, ___: object, resolved: dict[str, str]) -> dict[str, object]:
+        trained_in.append(resolved["precision"])
+        return done | {"digest": digest}
+
+    monkeypatch.setattr(tune, "judge", judge)
+    tuned(house, "mnist", "capsnet-r3")
+    assert trained_in == ["bf16"]
 
 
 def test_affnist_trials_never_look_at_test_digits(house: House) -> None:

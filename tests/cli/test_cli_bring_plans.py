@@ -1,0 +1,134 @@
+"""Of which plan `capsbench bring` takes results to be, and when it takes what tuning chose there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from finished_runs import chosen, finished
+from rich.console import Console
+
+from capsbench.cli import bring as bringing
+from capsbench.cli.bring import bring
+from capsbench.cli.pack_results import pack_results
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError
+from capsbench.files import read_json, write_json
+from capsbench.locks import sole
+from capsbench.pipeline import dataset_record, described, open_house
+from capsbench.plan import House, config_folder
+from capsbench.plan.done import tuning_digest
+from capsbench.plan.tuning import GRID
+
+TUNED = """
+budget: reduced
+seeds: [0]
+uci_digits: true
+training: {steps: 4}
+tuning: {steps: 2, seeds: [9]}
+tasks:
+  mnist: {variants: [cnn], tuned: true}
+"""
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, results: Path, no_data: object) -> tuple[House, DataSource]:
+    (tmp_path / "tuned.yaml").write_text(TUNED)
+    return open_house(tmp_path / "tuned.yaml")
+
+
+def test_a_plan_of_the_suite_is_found_from_any_folder(
+    results: Path, no_data: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    house, source = open_house(config_folder() / "quick.yaml")
+    there = replace(house, root=tmp_path / "there")
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)) | {"file": "config/quick.yaml"})
+    console = Console(record=True, width=300)
+    bring(console, [there.folder], None)
+    assert "it has no run of this plan" in console.export_text()
+    assert read_json(house.folder / "plan.json")["digest"] == house.digest
+
+
+def test_of_its_own_results_a_plan_that_is_named_misses_the_runs_that_it_has_not(
+    plans: list[Path], tmp_path: Path
+) -> None:
+    house, source = open_house(plans[0])
+    there = replace(house, root=tmp_path / "there")
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    write_json(there.folder / "runs/mnist/capsnet-r9/seed-0/manifest.json", {})
+    console = Console(record=True, width=300)
+    with pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [there.folder], plans[0])
+    assert "1 run: the plan has no such run\n  mnist/capsnet-r9/seed-0\n" in console.export_text()
+
+
+def test_a_row_that_is_tuned_nowhere_keeps_no_other_from_coming(
+    tuned: tuple[House, DataSource], tmp_path: Path
+) -> None:
+    house, source = tuned
+    there = replace(house, root=tmp_path / "there")
+    finished(there, source, there.cell("mnist", "cnn"), 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    console = Console(record=True, width=300)
+    bring(console, [there.folder], None)
+    assert "1 run: brought\n  mnist/cnn/seed-0" in console.export_text()
+    assert not (house.folder / "tuning").exists()
+
+
+def test_a_choice_that_is_made_here_while_bring_waits_stays(
+    tuned: tuple[House, DataSource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, source = tuned
+    there = replace(house, root=tmp_path / "there")
+    chosen(there, source, there.cell("mnist", "cnn+tuned"), GRID[4])
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+
+    @contextlib.contextmanager
+    def waits(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+        chosen(house, source, house.cell("mnist", "cnn+tuned"), GRID[0])  # by another process, which held it until then
+        with sole(folder, say):
+            yield
+
+    monkeypatch.setattr(bringing, "sole", waits)
+    bring(Console(quiet=True), [there.folder], None)
+    assert open_house(house.path)[0].cell("mnist", "cnn+tuned").training.rate == GRID[0].rate
+
+
+def test_a_tuned_row_comes_with_the_rate_that_it_was_trained_at(tmp_path: Path, results: Path, no_data: object) -> None:
+    path = tmp_path / "tuned.yaml"
+    path.write_text(TUNED)
+    house, source = open_house(path)
+    there = replace(house, root=tmp_path / "there")
+    row = there.cell("mnist", "cnn+tuned")
+    assert row.waits
+    assert row.tuned is not None
+    digest = tuning_digest(there, row, dataset_record(source)["digest"])
+    choice = {"recipe": row.tuned.recipe, "digest": digest, "chosen": GRID[4].training_keys()}
+    write_json(row.tuned.path, choice)
+    for name in ("figure.json", "manifest.json"):  # of a trial, which nobody evaluates
+        write_json(row.tuned.path.with_suffix("") / GRID[4].name / "seed-9" / name, {"error": 1})
+    there = replace(house, root=tmp_path / "there")  # which reads the choice
+    finished(there, source, there.cell("mnist", "cnn+tuned"), 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    console = Console(record=True, width=300)
+    pack_results(console, there.folder, tmp_path / "back.tar.gz")
+    tuning = house.folder / "tuning/mnist/cnn"
+    with sole(tuning, console.print), pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [tmp_path / "back.tar.gz"], None)
+    said = console.export_text()
+    assert "the tuning of mnist/cnn+tuned: a process is at work on it, so its choice is not brought" in said
+    assert not tuning.with_suffix(".json").exists()
+    bring(console, [tmp_path / "back.tar.gz"], None)
+    assert "1 run: brought\n  mnist/cnn+tuned/seed-0" in console.export_text()
+    here, _ = open_house(path)
+    assert here.cell("mnist", "cnn+tuned").training.rate == GRID[4].rate
+    for name in ("figure.json", "manifest.json"):
+        assert (here.folder / "tuning/mnist/cnn" / GRID[4].name / "seed-9" / name).is_file()
+
+    write_json(here.folder / row.tuned.path.relative_to(there.folder), {**choice, "chosen": GRID[0].training_keys()})
+    with pytest.raises(CapsbenchError, match="1 run left out"):  # this machine chose for itself, and chose otherwise
+        bring(console, [tmp_path / "back.tar.gz"], None)
