@@ -91,7 +91,7 @@ def fetch(names: list[str], site: Path, python: str) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if not done.returncode:
                 break
-            reasons.append(done.stderr.strip()[-400:])
+            reasons.append(" ".join(done.stderr.split())[-400:])
             shutil.rmtree(site)
         else:
             raise ResourceError(f"The packages for Python {python} could not be fetched: {'; '.join(reasons)}")

@@ -6,16 +6,22 @@ import hashlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from rich.console import Console
 
+from capsbench.cli import pack as packing
 from capsbench.cli import pack_packages
 from capsbench.cli.pack import FOR_ONE_PYTHON, PYTHONS, pack
 from capsbench.cli.pack_packages import _locked, fetch, listed, missing_packages
-from capsbench.errors import CapsbenchError, ResourceError
+from capsbench.data.raw import FILES
+from capsbench.data.source import DataSource
+from capsbench.errors import CapsbenchError, DataError, ResourceError
+from capsbench.plan import config_folder
 
 
 def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: Path) -> None:
@@ -25,9 +31,11 @@ def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: P
     have = tmp_path / "have.txt"
     have.write_text(
         "# of a machine\nPydantic==2.12.5\ntyper\nrich==10.0.0\ntyping_extensions\nPyYAML @ file:///a/folder\nscipy>=1\n"
+        "torchmetrics==1.6.0 ; python_version > '3'\n"
     )
     assert listed(have) == {
-        "Pydantic": "2.12.5", "typer": None, "rich": "10.0.0", "typing_extensions": None, "PyYAML": None, "scipy": None
+        "Pydantic": "2.12.5", "typer": None, "rich": "10.0.0", "typing_extensions": None, "PyYAML": None, "scipy": None,
+        "torchmetrics": "1.6.0",
     }  # fmt: skip
     packed = set(missing_packages(listed(have), "3.12"))
     assert not {"pydantic", "typer", "pyyaml", "scipy"} & packed
@@ -37,6 +45,17 @@ def test_packages_that_come_with_pytorch_or_are_there_are_not_packed(tmp_path: P
     assert {"pydantic", "pydantic-core"} <= set(old)  # the one that is packed wants another core than is there
     fitting = missing_packages({"pydantic": "2.11.7", "pydantic-core": "2.33.2"}, "3.12")
     assert not {"pydantic", "pydantic-core"} & set(fitting)  # and the one that is there wants its own
+    for version in ("99.0rc1", "built-by-hand"):  # as an image of NVIDIA's may have it; or nobody knows
+        assert "scipy" not in missing_packages({"scipy": version}, "3.12"), version
+
+
+def test_a_package_that_is_there_is_to_do_for_all_that_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {"typer": [("click", ">=8"), ("shellingham", "")], "shellingham": [("click", ">=7")]}
+    monkeypatch.setattr(
+        pack_packages, "_needs", lambda name, _: [(of, SpecifierSet(which)) for of, which in needs.get(name, [])]
+    )
+    assert "click" in missing_packages({"click": "7.5"}, "3.12")
+    assert "click" not in missing_packages({"click": "8.1"}, "3.12")
 
 
 def test_of_two_locked_versions_the_other_machine_s_python_decides() -> None:
@@ -52,7 +71,7 @@ def test_packages_for_another_python_come_by_uv_and_where_that_fails_by_pip(tmp_
     wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny.py", "")
-        about = f"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\nRequires-Python: =={other}.*\n"
+        about = f"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\nRequires-Python: =={other}.*\nRequires-Dist: none\n"
         archive.writestr("tiny-1.0.dist-info/METADATA", about)
         archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\n")
@@ -72,6 +91,11 @@ def test_packages_for_another_python_come_by_uv_and_where_that_fails_by_pip(tmp_
     ):
         fetch(["tiny"], tmp_path / "neither", other)
     assert not (tmp_path / "neither").exists()
+    for name in ("UV_FIND_LINKS", "PIP_FIND_LINKS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    lock.write_text(f"tiny==1.0 \\\n    --hash=sha256:{64 * '0'}\n")  # what lies there is not what was locked
+    with pytest.raises(ResourceError, match=r"could not be fetched: .*Hash mismatch .*; .*tampered"):
+        fetch(["tiny"], tmp_path / "another", other)
 
 
 def test_a_pack_for_one_python_refuses_another_in_a_sentence(tmp_path: Path) -> None:
@@ -88,3 +112,45 @@ def test_a_pack_for_one_python_refuses_another_in_a_sentence(tmp_path: Path) -> 
 def test_a_python_that_capsbench_does_not_run_on_is_a_sentence(python: str, tmp_path: Path) -> None:
     with pytest.raises(CapsbenchError, match=r"--python must be 3\.11, 3\.12 or 3\.13, not "):
         pack(Console(quiet=True), [], tmp_path / "pack.tar.gz", python, None)
+
+
+@pytest.mark.parametrize(("commit", "dirty"), [(None, None), ("a", True), ("a", None)])
+def test_only_a_commit_that_is_known_to_be_clean_is_packed(
+    commit: str | None, dirty: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "is_packed", lambda: False)
+    monkeypatch.setattr(packing, "git_state", lambda: {"commit": commit, "dirty": dirty})
+    with pytest.raises(CapsbenchError, match="Only a clean commit is packed"):
+        pack(Console(quiet=True), [], tmp_path / "pack.tar.gz", "3.12", None)
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This clone as if nothing were changed in it, and packages from nowhere."""
+    monkeypatch.setattr(packing, "git_state", lambda: {"commit": "a", "dirty": False})
+    monkeypatch.setattr(packing, "fetch", lambda names, site, _: site.mkdir())
+
+
+@pytest.mark.usefixtures("clean")
+def test_altered_data_are_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in FILES.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    monkeypatch.setenv("CAPSBENCH_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="is altered: its SHA-256 is"):
+        pack(Console(quiet=True), [config_folder() / "smoke.yaml"], tmp_path / "pack.tar.gz", "3.12", None)
+    assert not (tmp_path / "pack.tar.gz").exists()
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("needs_packages", [True, False])
+def test_a_pack_with_packages_is_for_one_python(
+    needs_packages: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "find_source", lambda _: DataSource("mnist", tmp_path, "MNIST", "plan"))
+    monkeypatch.setattr(packing, "verify", lambda _: {})
+    monkeypatch.setattr(packing, "missing_packages", lambda *_: ["rich"] * needs_packages)
+    pack(Console(quiet=True), [config_folder() / "smoke.yaml"], tmp_path / "pack.tar.gz", "3.12", None)
+    with tarfile.open(tmp_path / "pack.tar.gz") as stored:
+        script = stored.extractfile("capsbench-pack/run.sh")
+        assert script is not None
+        assert ("is not Python 3.12, which this pack is for" in script.read().decode()) is needs_packages

@@ -16,6 +16,7 @@ from places import Place, copy_source
 from tools import mnist_folder
 
 from capsbench.cli.pack_packages import missing_packages
+from capsbench.files import write_text
 
 GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
 
@@ -26,7 +27,9 @@ def packed(tmp_path: Path) -> tuple[Place, list[object]]:
     for name in ("requirements.lock", ".gitignore"):  # the latter, since Python keeps there what it compiles
         shutil.copy(Path(__file__).resolve().parents[2] / name, clone)
     place = Place(clone, clone, {"CAPSBENCH_DATA": mnist_folder()})
-    place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false")
+    plan = place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false").read_text().replace("name: tiny\n", "")
+    write_text(clone / "results" / "mine.yaml", plan)
+    write_text(clone / "own.yaml", plan.replace("[cnn]", "[my_routing:cosine]"))
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
         subprocess.run([*GIT, *words], cwd=clone, check=True)
     (tmp_path / "have.txt").write_text("\n".join(f"{name}=={version(name)}" for name in missing_packages({}, "3.12")))
@@ -41,9 +44,14 @@ def packed(tmp_path: Path) -> tuple[Place, list[object]]:
 def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> None:
     place, command = packed(tmp_path)
     clone = place.folder
+    shutil.copy(Path(__file__).resolve().parents[2] / "examples" / "custom_routing" / "my_routing.py", clone)
     (clone / "mine.yaml").write_text((clone / "tiny.yaml").read_text().replace("name: tiny\n", ""))
+    write_text(clone / "folder" / "tiny.yaml", (clone / "tiny.yaml").read_text().replace("steps: 4", "steps: 5"))
     for words, sentence in {
         ("mine.yaml",): "mine.yaml is not in this clone's commit",
+        ("results/mine.yaml",): "results/mine.yaml is not in this clone's commit, which is what is packed (without",
+        ("own.yaml",): "my_routing.py is not in this clone's commit",
+        ("tiny.yaml", "config/smoke.yaml", "folder/tiny.yaml"): "are both called tiny, so both would",
         ("config/kmnist.yaml",): "config/kmnist.yaml uses kmnist; the archive can contain only MNIST",
         ("tiny.yaml", "--results", "scratch"): "--results packs only a folder of results",
     }.items():
@@ -60,6 +68,7 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     with tarfile.open(tmp_path / "pack.tar.gz") as stored:
         known = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.3 and earlier have none
         stored.extractall(tmp_path, **known)
+        assert not [name for name in stored.getnames() if "/results/" in name]
     there = tmp_path / "capsbench-pack"
     script = (there / "run.sh").read_text()
     assert "capsbench work tiny.yaml --minutes" in script
@@ -77,15 +86,19 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     out = tmp_path / "out"
     out.mkdir()
     environment = {**os.environ, "PYTHON": sys.executable, "HOME": str(there), "CAPSBENCH_RESULTS": "~/scratch"}
-    for minutes, seed, code in (("5", "0", 0), ("0", "1", 4)):  # nothing is left to do; time is up before anything
+    # nothing is left to do; time is up before anything
+    for minutes, seed, code, to in (("5", "0", 0, "out"), ("0", "1", 4, str(out))):
         said = subprocess.run(
-            ["sh", there / "run.sh", minutes, "--variant", "cnn", "--seed", seed],
-            env={**environment, "OUT": str(out)}, capture_output=True, text=True, check=False, cwd=tmp_path,
+            [there / "run.sh", minutes, "--variant", "cnn", "--seed", seed],
+            env={**environment, "OUT": to}, capture_output=True, text=True, check=False, cwd=tmp_path,
         )  # fmt: skip
         assert said.returncode == code, said.stderr
         with tarfile.open(out / "tiny.tar.gz") as stored:
             assert "tiny/runs/mnist/cnn/seed-0/manifest.json" in stored.getnames()
         (out / "tiny.tar.gz").unlink()
+    nowhere = {**environment, "OUT": "/proc/none"}
+    said = subprocess.run([there / "run.sh", "5", "--seed", "0"], env=nowhere, capture_output=True, check=False)
+    assert said.returncode == 1  # the work is done, and the archive of it could not be made
     (there / "run.sh").write_text((there / "run.sh").read_text().replace("tiny.yaml", "nowhere.yaml"))
     assert subprocess.run(["sh", there / "run.sh"], env=environment, capture_output=True, check=False).returncode == 2
     assert list(out.iterdir()) == []  # without OUT nothing is packed

@@ -17,7 +17,7 @@ from capsbench.cli import pack_results as packing_results
 from capsbench.cli.pack_results import archived_name, pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError
-from capsbench.files import write_json
+from capsbench.files import write_json, write_text
 from capsbench.locks import sole
 from capsbench.training.checkpoint import read_tensors, write_tensors
 
@@ -181,7 +181,7 @@ def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path
 def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
     results = tmp_path / "results" / "paper"
     runs = [("evaluated", "done"), ("waiting", "done"), ("retrained", "done"), ("torn", "done"), ("held", "done")]
-    runs += [("failing", "failed"), ("broken", None)]
+    runs += [("damaged", "done"), ("failing", "failed"), ("broken", None)]
     for name, status in runs:
         folder = results / "runs" / "mnist" / name / "seed-0"
         folder.mkdir(parents=True)
@@ -191,18 +191,22 @@ def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path:
         for condition in ("test", "routing"):
             metrics = {"weights": weights, "digest": condition if name == "torn" else "one"}
             write_json(results / "runs/mnist" / name / "seed-0" / condition / "metrics.json", metrics)
+    write_text(results / "runs/mnist/damaged/seed-0/test/metrics.json", "{")
     (results / "plan.json").touch()
+    for name in ("logs/train/mnist/evaluated.log", "runs/mnist/evaluated/seed-0/checkpoint/best.json"):
+        write_text(results / name, "of use here alone")
     (results / "runs/mnist/evaluated/seed-0/test/.predictions.npz.ab12").write_text("a process was killed")
     console = Console(record=True, width=300)
     with sole(results / "runs/mnist/held/seed-0", print):
         pack_results(console, results, tmp_path / "back.tar.gz")
     said = console.export_text()
     assert "mnist/held/seed-0 is left out: a process is at work on it." in said
-    for name in ("waiting", "retrained", "torn"):
+    for name in ("waiting", "retrained", "torn", "damaged"):
         assert f"mnist/{name}/seed-0 is left out: it is not evaluated yet, and its weights stay here." in said
     with tarfile.open(tmp_path / "back.tar.gz") as stored:
         manifests = [name for name in stored.getnames() if name.endswith("manifest.json")]
         assert not [name for name in stored.getnames() if name.endswith(".safetensors") or "/." in name]
+        assert not [name for name in stored.getnames() if "/logs/" in name or "/checkpoint/" in name]
     assert sorted(manifests) == [
         f"paper/runs/mnist/{n}/seed-0/manifest.json" for n in ("broken", "evaluated", "failing")
     ]
@@ -215,6 +219,23 @@ def test_a_run_without_one_of_its_plan_s_conditions_stays_where_its_weights_are(
     assert f"{RUN} is left out: it is not evaluated yet, and its weights stay here." in said.out
     (done.results / RUN / "weights.safetensors").unlink()  # then leaving it out would bring nothing
     assert "is left out" not in done.capsbench("pack", "--results", done.results, "--to", tmp_path / "back.tar.gz").out
+
+
+def test_a_run_that_is_trained_while_others_are_packed_is_not_packed_as_done(tmp_path: Path, monkeypatch) -> None:
+    first, second = (tmp_path / "runs" / "mnist" / name / "seed-0" / "manifest.json" for name in ("first", "second"))
+    write_json(first, {"status": "failed", "weights": None})
+    (tmp_path / "plan.json").touch()
+
+    def ends_meanwhile(run: Path) -> bool:
+        write_json(second, {"status": "done", "weights": "a"})
+        return False
+
+    monkeypatch.setattr(packing_results, "_is_at_work", ends_meanwhile)
+    pack_results(Console(record=True), tmp_path, tmp_path / "back.tar.gz")
+    with tarfile.open(tmp_path / "back.tar.gz") as stored:
+        packed = [name.partition("/")[2] for name in stored.getnames()]
+    assert str(first.relative_to(tmp_path)) in packed
+    assert str(second.relative_to(tmp_path)) not in packed
 
 
 def test_what_goes_away_while_it_is_packed_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
