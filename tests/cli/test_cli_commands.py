@@ -312,12 +312,17 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(monkeypatch: pytest.MonkeyP
         "Nothing is wrong.",
     ):
         assert word in said.output
-    free[0] = 1
+    free[0], here["gpu"] = 1, "Mock 1"
+    monkeypatch.setattr("capsbench.cli.doctor.gpus", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("capsbench.cli.doctor.__file__", "/installed/capsbench/cli/doctor.py")
     monkeypatch.setenv("CAPSBENCH_DATA", "not/there")
     monkeypatch.setenv("CAPSBENCH_DEVICE", "cuda:99")
     said = CliRunner().invoke(app, ["doctor"])
     assert said.exit_code == 1
-    assert said.output.count("wrong: ") == 3
+    assert said.output.count("wrong: ") == 5
+    assert "There is a Mock 1, but this torch (" in said.output
+    assert "There is no Snakefile next to the package" in said.output
     assert "CAPSBENCH_DEVICE is cuda:99, but the devices here are cpu" in said.output
     assert "not/there, which CAPSBENCH_DATA names for MNIST, is not a folder that exists" in said.output
     assert "has 1.0 GB free; the paper's plan needs " in said.output

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
+from capsbench.files import write_text
 from capsbench.pipeline import open_house, write_plan
 from capsbench.plan import config_folder
 
@@ -100,6 +101,7 @@ def test_what_somebody_keeps_there_stays(plan: Path, tmp_path: Path) -> None:
 
 def test_plans_of_the_suite_are_those_of_the_commit(results: Path, no_data: dict[str, str]) -> None:
     house, _ = open_house(config_folder() / "quick.yaml")
+    write_text(house.folder / "plan" / "quick.yaml", "of a user's plan that was called so, too")
     write_plan(house, DATA)
     assert (house.folder / "plan.json").is_file()
     assert not (house.folder / "plan").exists()

@@ -6,18 +6,27 @@ import json
 from pathlib import Path
 
 import pytest
+from finished_runs import chosen, finished
 from places import REPOSITORY, Place
 from rich.console import Console
 
+from capsbench.cli.chosen import rows_of
 from capsbench.cli.stages import train_cells
+from capsbench.data.download import DownloadError
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.locks import sole
 from capsbench.pipeline import Pipeline, open_house, open_results
+from capsbench.plan import House
+from capsbench.plan.tuning import GRID
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path, REPOSITORY)
+
+
+def unreachable(*_: object) -> Path:
+    raise DownloadError("no mirror answers")
 
 
 def described(place: Place, name: str = "tiny") -> Path:
@@ -79,6 +88,9 @@ def test_results_are_read_without_asking_anybody_for_data(place, results, monkey
     with pytest.raises(DataError):
         open_results(plan)
     monkeypatch.delenv("CAPSBENCH_DATA")
+    plan.write_text(text.replace("uci_digits: true\n", "data_folder: named\n"))
+    with pytest.raises(DataError, match="which the plan names"):
+        open_results(plan)
     plan.write_text(text)
     assert open_results(plan)[0].name == "tiny-digits"  # what a run would make
     (results / "tiny").mkdir(parents=True)
@@ -88,6 +100,16 @@ def test_results_are_read_without_asking_anybody_for_data(place, results, monkey
     (results / "tiny").rmdir()
     house, source = open_results(plan)
     assert (house.name, source.dataset) == ("tiny-digits", "uci-digits")
+
+
+def test_other_data_than_mnist_are_not_taken_for_granted(place, results, monkeypatch, tmp_path: Path) -> None:
+    """Their checksums are read off the files: without these there is none to know a run by."""
+    monkeypatch.delenv("CAPSBENCH_DATA", raising=False)
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path / "no cache"))
+    monkeypatch.setattr("capsbench.data.download.download_files", unreachable)
+    plan = place.plan(uci_digits="false\ndataset: kmnist")
+    with pytest.raises(DataError, match="no mirror answers; name a folder that holds its four files"):
+        open_results(plan)
 
 
 def test_an_option_that_is_said_twice_means_both(place) -> None:
@@ -105,6 +127,37 @@ def test_an_option_that_is_said_twice_means_both(place) -> None:
         said = place.capsbench("train", "tiny.yaml", *words.split())
         assert said.code == 2
         assert expected in said.err
+
+
+def test_a_variant_stands_for_its_tuned_row_of_the_same_task_alone(place) -> None:
+    plan = place.plan(variants="[cnn]\n    tuned: true")
+    also = "tuning: {steps: 2, seeds: [9]}\ntasks:\n  affnist: {variants: [cnn], tuned: true}"
+    plan.write_text(plan.read_text().replace("tasks:", also))
+    cells = rows_of(House.load(plan), ["mnist"], ["cnn"])
+    assert [cell.label for cell in cells] == ["mnist/cnn", "mnist/cnn+tuned"]
+
+
+@pytest.mark.parametrize("of_other_trials", [False, True])
+def test_a_run_at_a_rate_that_other_trials_chose_is_to_be_made_again(
+    place, no_data, results, of_other_trials: bool
+) -> None:
+    plan = place.plan(variants="[cnn]\n    tuned: true")
+    plan.write_text(plan.read_text().replace("tasks:", "tuning: {steps: 2, seeds: [9]}\ntasks:"))
+    house, source = open_house(plan)
+    chosen(house, source, house.cell("mnist", "cnn+tuned"), GRID[1], "of others" if of_other_trials else None)
+    house, source = open_house(plan)
+    finished(house, source, house.cell("mnist", "cnn+tuned"), 0, 1, 1)
+    asked = {path.parent.name for path in Pipeline.from_snakemake([plan], {}, main=True).evaluated()}
+    assert asked == {"cnn"} | ({"cnn+tuned"} if of_other_trials else set())
+
+
+def test_a_job_that_reads_its_plan_writes_nothing(place, no_data, results) -> None:
+    """On a cluster's node, while the Snakemake that sent it is at work on these results."""
+    plan = place.plan()
+    Pipeline.from_snakemake([plan], {}, main=False)
+    assert not results.exists()
+    Pipeline.from_snakemake([plan], {}, main=True)
+    assert results.exists()
 
 
 def test_a_plan_that_was_read_beside_a_snakemake_at_work_is_not_begun_after_it(place, no_data, results, capsys) -> None:

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from capsbench.cli.second_making import array_differences, row_differences
 from capsbench.cli.verify import _plan_of, _threads_of, choose, verify_run
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, PlanError
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
 from capsbench.plan.tuning import GRID
-from capsbench.report.contract import Manifest, UnreadableFileError
+from capsbench.report.contract import Manifest, RunKey, UnreadableFileError
 from capsbench.training.checkpoint import read_tensors, write_tensors
 
 CNN = "runs/mnist/cnn/seed-0"
@@ -95,6 +95,31 @@ def test_altered_weights_predictions_and_metrics_are_named_with_how_far(place) -
     assert f"test: error is {error + 5} %, now {error} (-5)" in said.out
     assert "mnist/cnn/seed-0: not identical." in said.out
     assert "versions): please report it, unless" in said.out
+
+
+@pytest.mark.slow
+def test_each_difference_is_enough_alone(place) -> None:
+    reason = place.results / "runs/mnist/diverging/seed-0/manifest.json"
+    change(reason, "reason", value="a guess")
+    change(place.results / CNN / "test/metrics.json", "metrics", "error", "value", value=77.5)
+    history = place.results / "runs/mnist/cnn/seed-1/history.csv"
+    history.write_text("\n".join(history.read_text().splitlines()[:-1]) + "\n")
+    for run, expected in {
+        "diverging/0": "status is failed (a guess), now failed (",
+        "cnn/0": "test: error is 77.5 %, now ",
+        "cnn/1": "history.csv: rate is float64 [",
+    }.items():
+        said = place.capsbench("verify", place.results, "--run", f"mnist/{run}")
+        assert said.code == 1, said.text
+        assert expected in said.out
+
+
+@pytest.mark.slow
+def test_threads_are_as_many_as_the_stored_run_had(place) -> None:
+    change(place.results / CNN / "manifest.json", "resolved", "threads", value=2)
+    said = place.capsbench("verify", place.results, "--run", "mnist/cnn/0")
+    assert "made again in" in said.out, said.text
+    assert "threads: was" not in said.out
 
 
 @pytest.mark.slow
@@ -203,6 +228,15 @@ def test_threads_that_are_no_number_of_them_are_asked_for(described: Path, threa
     with pytest.raises(CapsbenchError, match=rf"mnist/cnn/seed-0: its manifest says {threads!r} for resolved.threads"):
         _threads_of(manifest)
     assert _threads_of(Manifest.model_validate(stored)) == 1
+
+
+def test_a_seed_that_the_plan_has_no_more_is_a_sentence(described: Path) -> None:
+    key = RunKey("mnist", "cnn", 1)
+    about = {"schema": 1, "run": key._asdict(), "status": "done", "digest": "d"}
+    dataset = {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
+    write_json(described / "runs/mnist/cnn/seed-1/manifest.json", about | {"dataset": dataset})
+    with pytest.raises(PlanError, match=r"mnist/cnn no longer has seed 1; it has \[0\]\."):
+        verify_run(Console(), described, key, None, None, None)
 
 
 def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:

@@ -34,6 +34,14 @@ def test_a_file_that_changes_changes_the_digest_of_the_numbers(tmp_path: Path, f
     assert numbers_digest(folder) != before
 
 
+def test_a_run_that_lies_elsewhere_changes_the_digest_of_the_numbers(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": ["cnn"]})
+    before = numbers_digest(folder)
+    run = toy.run_folder(folder, "mnist", "cnn", 0)
+    run.rename(run.with_name("seed-1"))
+    assert numbers_digest(folder) != before
+
+
 def test_a_file_that_no_report_reads_changes_no_numbers(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "one", seeds=(0,), tasks={"mnist": ["cnn"]})
     before = numbers_digest(folder)

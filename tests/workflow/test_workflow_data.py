@@ -79,6 +79,13 @@ def test_through_snakemake_such_a_plan_stops_at_its_data(place) -> None:
     assert not (place.root / "tiny" / "runs").exists()
 
 
+def test_through_snakemake_data_that_nothing_stands_in_for_are_not_taken_for_mnist(place, clone) -> None:
+    said = place.snakemake("-n", "--configfile", clone / "config" / "kmnist.yaml", CAPSBENCH_STAND_IN="")
+    refused(said, "KMNIST could not be downloaded", "name a folder that holds its four files with CAPSBENCH_DATA.")
+    assert said.jobs == set()
+    assert not place.root.exists()
+
+
 def altered(folder: Path) -> None:
     """Four files of the right names that are not MNIST's."""
     folder.mkdir()
