@@ -30,7 +30,7 @@ def packed(tmp_path: Path) -> tuple[Place, list[object]]:
     plan = place.plan(variants="[cnn]", seeds=[0, 1], uci_digits="false").read_text().replace("name: tiny\n", "")
     write_text(clone / "results" / "mine.yaml", plan)
     write_text(clone / "own.yaml", plan.replace("[cnn]", "[my_routing:cosine]"))
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
+    for words in (["init", "-q"], ["add", "-A"], ["add", "-f", "results"], ["commit", "-qm", "All"]):
         subprocess.run([*GIT, *words], cwd=clone, check=True)
     (tmp_path / "have.txt").write_text("\n".join(f"{name}=={version(name)}" for name in missing_packages({}, "3.12")))
     command = ["pack", "tiny.yaml", "--to", tmp_path / "pack.tar.gz", "--have", tmp_path / "have.txt"]
