@@ -214,6 +214,9 @@ def _unpacked(archive: Path, to: Path) -> Path:
                     file = to.joinpath("unpacked", *path.parts[1:])
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(content.read())
+            assert stored.fileobj is not None
+            while stored.fileobj.read(1 << 20):  # behind tar's end lies gzip's checksum of all that was read
+                pass
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise DataError(f"{archive} is not a complete archive ({error}); copy it again.") from None
     except OSError as error:

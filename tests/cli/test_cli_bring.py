@@ -288,6 +288,18 @@ def test_archives_that_are_none_of_ours_are_sentences(here: Place, there: House,
 
 
 @pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_an_archive_with_one_bit_that_is_another_is_a_sentence(there: House, tmp_path: Path, suffix: str) -> None:
+    archive = tmp_path / f"back.tar.{suffix}"
+    write_text(there.folder / CNN.format(0) / "history.csv", random.Random(0).randbytes(100_000).hex())
+    pack_results(Console(quiet=True), there.folder, archive)
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 1
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match=r"is not a complete archive \(.*\); copy it again"):
+        bring(Console(quiet=True), [archive], None)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
 def test_an_archive_that_is_broken_in_the_middle_is_a_sentence(there: House, tmp_path: Path, suffix: str) -> None:
     archive = tmp_path / f"back.tar.{suffix}"
     write_text(there.folder / CNN.format(0) / "history.csv", random.Random(0).randbytes(100_000).hex())
