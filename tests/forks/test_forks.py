@@ -262,6 +262,7 @@ def test_another_environment_gets_none(server: Server) -> None:
 
 def watched(server: Server, *words: str, **environment: str) -> tuple[int, set[int]]:
     """The exit code of a job, and the forks that were seen meanwhile."""
+    until(lambda: not server.forks())  # a job can end before the server has taken note of its fork's end
     job, seen = server.start(*words, **environment), set()
     while job.poll() is None:
         seen.update(server.forks())

@@ -20,7 +20,7 @@ ROWS = {
 
 
 def test_every_number_of_passes_has_its_seeds_and_their_mean() -> None:
-    has_its_seeds(ROWS, RUNS)
+    has_its_seeds(ROWS, RUNS, section="More passes of routing transfer less")
 
 
 def test_every_seed_loses_as_the_page_says() -> None:
