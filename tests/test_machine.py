@@ -3,7 +3,7 @@
 import os
 import platform
 
-import pytest
+from tools import unavailable
 
 from capsbench.provenance import cores, processor
 
@@ -28,9 +28,10 @@ def test_without_a_family_it_is_the_name_and_without_a_file_what_python_knows(tm
     assert processor(tmp_path / "none") == python_knows
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux limits a process to some cores")
 def test_the_cores_are_those_that_this_process_may_use():
     """As a batch system gives it two of a node's hundred."""
+    if not hasattr(os, "sched_setaffinity"):
+        unavailable("only Linux limits a process to some cores")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:

@@ -25,7 +25,7 @@ from capsbench.cli.log import last_sentences
 from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
-from capsbench.errors import STOPPED, CapsbenchError, ResourceError
+from capsbench.errors import STOPPED, CapsbenchError, ResourceError, counted
 from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
@@ -149,14 +149,18 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
         logs = house.folder / "logs"
-        reasons = [f"A job said: {sentence}" for sentence in last_sentences(logs, began)]
-        if len(reasons) > SHOWN:
-            reasons[SHOWN:] = [f"{len(reasons) - SHOWN} more said why."]
         raise ResourceError(
-            f"Snakemake ended with exit code {code}: not every job is done. {' '.join([*reasons, 'The'])} logs are in "
-            f"{logs}; the same command goes on from what is done, and `capsbench report {path}` shows what there is."
+            f"Snakemake ended with exit code {code}: not every job is done. {_reasons(last_sentences(logs, began))}The "
+            f"logs are in {logs}; the same command goes on from what is done, and `capsbench report {path}` shows what "
+            "there is."
         )
     return house.folder
+
+
+def _reasons(sentences: Sequence[str]) -> str:
+    """What jobs said that failed, of many the first; empty where none said anything."""
+    more = [f"And {counted(len(sentences) - SHOWN, 'other reason')}."] if len(sentences) > SHOWN else []
+    return "".join(f"{words} " for words in [*(f"A job said: {one}" for one in sentences[:SHOWN]), *more])
 
 
 def _try_outside(house: House, data: str) -> None:

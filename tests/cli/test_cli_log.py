@@ -11,6 +11,7 @@ from pathlib import Path
 from places import REPOSITORY, Place
 
 from capsbench.cli.log import Both, last_sentences
+from capsbench.cli.snakemake import _reasons
 
 
 def test_a_second_try_keeps_what_the_first_one_said(tmp_path: Path) -> None:
@@ -36,6 +37,12 @@ def test_a_log_has_no_colours_and_the_terminal_keeps_them() -> None:
     Both(log, terminal).write("\x1b[1;31mmnist/cnn seed 0 failed\x1b[0m\n")
     assert log.getvalue() == "mnist/cnn seed 0 failed\n"
     assert terminal.getvalue() == "\x1b[1;31mmnist/cnn seed 0 failed\x1b[0m\n"
+
+
+def test_of_many_reasons_the_first_three_are_said_and_the_others_counted() -> None:
+    assert _reasons([]) == ""
+    assert _reasons(["a.", "b.", "c."]) == "A job said: a. A job said: b. A job said: c. "
+    assert _reasons(["a.", "b.", "c.", "d."]) == "A job said: a. A job said: b. A job said: c. And 1 other reason. "
 
 
 def test_the_reasons_of_jobs_are_the_errors_that_their_logs_end_with(tmp_path: Path) -> None:
