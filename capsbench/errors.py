@@ -32,7 +32,7 @@ class PlanError(CapsbenchError):
 
 
 class RoutingError(CapsbenchError):
-    """A routing algorithm got options it does not take, or returned something that is not a routing."""
+    """A routing, or a model from outside, got options it does not take, or returned something that is none."""
 
 
 class ResourceError(CapsbenchError):

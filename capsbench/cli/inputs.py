@@ -13,6 +13,7 @@ from capsbench.cli.compiler import leave_out_compiler
 from capsbench.errors import CapsbenchError, DataError, PlanError, RoutingError
 from capsbench.plan import Cell, House
 from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots
+from capsbench.plan.outside import code_named
 from capsbench.plan.routings import is_custom
 from capsbench.plan.variants import MODELS
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, import_source
@@ -64,7 +65,7 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
         from capsbench.models.trial import _what  # part of what published runs name as their source: as it is
 
         raise RoutingError(
-            f"{house.path}: {cell.label}: routing {cell.routing!r}: {_what(error, folder)} It did not in its trial."
+            f"{house.path}: {cell.label}: {code_named(cell.spec)}: {_what(error, folder)} It did not in its trial."
         ) from error
 
 
@@ -84,7 +85,7 @@ def _comes_from(error: Exception, folder: Path) -> bool:
 
 
 def try_routings(house: House, cells: Iterable[Cell]) -> None:
-    """Try, on small batches, each routing among `cells` that is from outside or has options of its own.
+    """Try, on small batches, each routing among `cells` that is from outside or has options of its own, and each model.
 
     Raises RoutingError, naming the plan and the variant, for code that is no routing, for an option's value that does
     not fit, and for what the evaluation will ask of a routing and it does not do.
@@ -106,7 +107,7 @@ def try_routings(house: House, cells: Iterable[Cell]) -> None:
         try:
             model = (build_and_try_twice if is_custom(cell.routing) else build_and_try)(cell.spec, size, folder)
             _refuse_idle_passes(model, cell)
-            if getattr(cell.options, "routing_images", 0):
+            if getattr(cell.options, "routing_images", 0) and cell.spec.routes():
                 try_passes(model, size, folder, passes_of(model, cell.spec))
         except RoutingError as error:
             of = "" if cell.variant == cell.routing else f"variant {cell.variant}: "
@@ -117,9 +118,9 @@ def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:
     """Raise RoutingError where a number of passes is asked for that the routing does not take: nothing would differ."""
     from capsbench.routing.layer import RoutingLayer
 
-    passes = cell.spec.iterations  # type: ignore[attr-defined]
-    if not is_custom(cell.routing):
+    if not (is_custom(cell.routing) and cell.spec.routes()):
         return  # of the package's own a plan knows how many passes they make
+    passes = cell.spec.iterations  # type: ignore[attr-defined]
     takes = [module.takes for module in model.modules() if isinstance(module, RoutingLayer)]
     if takes and "iterations" not in takes[0] and passes != type(cell.spec).model_fields["iterations"].default:
         raise RoutingError(f"iterations: {passes}, but its routing takes no `iterations`, so it has no effect.")

@@ -15,7 +15,7 @@ from capsbench.plan.custom import check_custom
 from capsbench.plan.load import custom_variant, load_plan
 from capsbench.plan.routings import CUSTOM_ROUTING, ROUTINGS, is_custom
 from capsbench.plan.tasks import TASKS
-from capsbench.plan.variants import CapsNetSpec, CnnSpec, EmCapsNetSpec, ResNetSpec, Spec, TwoDigitSpec
+from capsbench.plan.variants import CapsNetSpec, CnnSpec, EmCapsNetSpec, OutsideSpec, ResNetSpec, Spec, TwoDigitSpec
 
 REFERENCE = "capsnet-r3-recon"
 TRIAL_WIDTH = 0.125  # of the model in which a routing from outside is tried: as good as full width, and at once
@@ -60,6 +60,9 @@ def _kind(spec: Spec) -> list[str]:
                 "4x4 matrix capsules with activations",
                 f"two convolutional capsule layers, {spec.iterations} passes",
             ]
+        case OutsideSpec():
+            options = [_said("options", spec.model_options)] if spec.model_options else []
+            return [f"a {'model' if spec.capsules else 'baseline'} from outside, {spec.model}", *options]
         case TwoDigitSpec(head="capsules"):
             return ["a small trunk", f"capsules, W shared by all, {spec.routing} routing, squash {spec.squash}"]
         case TwoDigitSpec():
@@ -126,13 +129,14 @@ def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
         if not CUSTOM_ROUTING.fullmatch(name):
             hint = "; a routing outside the suite is my_file:my_routing." if is_custom(name) else nearest(name, specs)
             raise PlanError(f"There is no variant {name!r}{hint}")
-        check_custom(name, folder, f"variant {name}")
+        check_custom(name, folder, f"variant {name}: routing {name!r}")
         specs[name] = custom_variant(name, shipped, folder)
     spec = specs[name]
     if is_custom(getattr(spec, "routing", "")):
         from capsbench.models.repeatable import build_and_try_twice
 
-        build_and_try_twice(spec.scaled(TRIAL_WIDTH), TASKS[spec.home].IMAGE[0], folder)
+        width = 1 if isinstance(spec, OutsideSpec) else TRIAL_WIDTH  # whose width is its own business
+        build_and_try_twice(spec.scaled(width), TASKS[spec.home].IMAGE[0], folder)
     return spec
 
 
@@ -147,7 +151,9 @@ def show_variant(console: Console, name: str, folder: Path, planned: dict[str, S
     console.print(dumped.rstrip(), markup=False)
     console.print(f"against {REFERENCE}: {differences(spec, load_variants()[REFERENCE])}")
     routing = "" if getattr(spec, "head", "") == "pool" else getattr(spec, "routing", "")
-    if routing:
+    if isinstance(spec, OutsideSpec):
+        console.print("model: tried on small batches, forward, backward, and again.")
+    elif routing:
         from capsbench.routing import describe
 
         described = describe(routing, folder)

@@ -17,7 +17,7 @@ from capsbench.files import read_json
 from capsbench.models import build_model
 from capsbench.models.build import as_spec
 from capsbench.models.layout import channels_last
-from capsbench.plan.routings import is_custom
+from capsbench.plan.outside import code_of
 from capsbench.training.checkpoint import Checkpoint, read_tensors, write_tensors
 
 KIND = "capsbench weights 1"
@@ -60,8 +60,8 @@ def published_run(run: Path) -> dict[str, Any]:
         raise CapsbenchError(f"{run} holds no run; name one such as results/paper/runs/mnist/cnn/seed-0.") from None
     if task != "mnist" or status != "done":
         raise CapsbenchError(f"{run} is a run of {task} that is {status}; weights are published of mnist runs, done.")
-    if is_custom(routing := str(manifest["config"]["variant"].get("routing", ""))):
-        raise CapsbenchError(f"{run} has the routing {routing}, code that no file of weights brings along.")
+    if code := code_of(manifest["config"]["variant"]):
+        raise CapsbenchError(f"{run} has the {code}, code that no file of weights brings along.")
     return dict(manifest)
 
 
@@ -129,8 +129,8 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         first = error.errors(include_url=False, include_input=False)[0]
         what = ".".join(map(str, first["loc"]))
         raise DataError(f"{path} is not as `capsbench weights` writes it ({what}: {first['msg']}).") from None
-    if is_custom(routing := str(said.variant.get("routing", ""))):  # to load a file is to run no code that it names
-        raise DataError(f"{path} names the routing {routing}, from outside the suite, which no file of weights may.")
+    if code := code_of(said.variant):  # to load a file is to run no code that it names
+        raise DataError(f"{path} names the {code}, from outside the suite, which no file of weights may.")
     return tensors, meta
 
 

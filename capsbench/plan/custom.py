@@ -1,4 +1,4 @@
-"""A routing outside the package, `my_file:my_routing`: whether its name leads anywhere, and which files it is made of.
+"""A routing or model outside the package, `my_file:my_routing`: whether its name leads anywhere, and its files.
 
 Nothing of the user's is imported here: a plan is checked, and digests are taken, where there is no torch.
 """
@@ -14,38 +14,38 @@ from capsbench.errors import PlanError, nearest
 from capsbench.plan.routings import is_custom
 
 
-def check_custom(routing: str, folder: Path, where: str) -> None:
-    """Raise PlanError, beginning with `where`, unless the name of a routing outside the package leads to something.
+def check_custom(name: str, folder: Path, where: str) -> None:
+    """Raise PlanError, beginning with `where`, unless the name of a routing or model outside leads to something.
 
     Its file must lie in `folder` (that of the plan) or on Python's path, be Python, and bind the name after the colon.
     Names of the package's own routings are none of this function's business.
     """
-    if not is_custom(routing):
+    if not is_custom(name):
         return
-    module, _, attribute = routing.partition(":")
+    module, _, attribute = name.partition(":")
     root = _root(module, folder)
     path = None if root is None else _file(module, root)
     if root is None or (path is None and _file(f"{module}.{attribute}", root) is None):
         missing = f"there is no {module.replace('.', '/')}.py in {folder} and no {module} on Python's path."
-        raise PlanError(f"{where}: routing {routing!r}: {missing}")
+        raise PlanError(f"{where}: {missing}")
     try:
-        custom_files(routing, folder)
+        custom_files(name, folder)
     except PlanError as error:
-        raise PlanError(f"{where}: routing {routing!r}: {error}") from None
+        raise PlanError(f"{where}: {error}") from None
     if path is None or _file(f"{module}.{attribute}", root) is not None:
         return
     names = set(_bound(_parse(path).body))
     if attribute not in names and not names & {"*", "__getattr__"}:
-        raise PlanError(f"{where}: routing {routing!r}: {path.name} has no {attribute!r}{nearest(attribute, names)}")
+        raise PlanError(f"{where}: {path.name} has no {attribute!r}{nearest(attribute, names)}")
 
 
-def custom_files(routing: str, folder: Path) -> dict[str, Path]:
-    """The files that a routing outside the package is made of, by module: its own and those beside it that it imports.
+def custom_files(name: str, folder: Path) -> dict[str, Path]:
+    """The files that a routing or model outside is made of, by module: its own and those beside it that it imports.
 
     Beside it: in the plan's folder; for a package on Python's path, in that package. Empty if there is no such module.
     Raises PlanError naming the file and line where one is not Python.
     """
-    module, _, attribute = routing.partition(":")
+    module, _, attribute = name.partition(":")
     root = _root(module, folder)
     if root is None:
         return {}
@@ -57,11 +57,11 @@ def custom_files(routing: str, folder: Path) -> dict[str, Path]:
         if root != folder and parts[0] != top:
             continue
         for depth in range(1, len(parts) + 1):  # a package's __init__ runs before its modules
-            name = ".".join(parts[:depth])
-            path = _file(name, root)
-            if path is not None and name not in found:
-                found[name] = path
-                waiting.extend(_imports(path, name))
+            part = ".".join(parts[:depth])
+            path = _file(part, root)
+            if path is not None and part not in found:
+                found[part] = path
+                waiting.extend(_imports(path, part))
     return found
 
 

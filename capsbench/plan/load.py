@@ -17,10 +17,11 @@ from pydantic import BaseModel, ValidationError
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.custom import check_custom
 from capsbench.plan.digits import check_training_digits
-from capsbench.plan.routings import CUSTOM_ROUTING
+from capsbench.plan.outside import code_named
+from capsbench.plan.routings import CUSTOM_ROUTING, is_custom
 from capsbench.plan.schema import SAFE_NAME, Plan
 from capsbench.plan.tasks import TrainingPart
-from capsbench.plan.variants import SPECS, RoutingOptions, Spec
+from capsbench.plan.variants import SPECS, RoutingOptions, Spec, spec_of
 
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
 
@@ -182,20 +183,25 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
     model = values.get("model")
     if model is None:
         raise PlanError(f"{file}: variant {name} names neither `base`, the variant that it changes, nor `model`.")
-    if not isinstance(model, str) or model not in SPECS:
+    kind = spec_of(model) if isinstance(model, str) else None
+    if kind is None:
         raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
         raise PlanError(
             f"{file}: variant {name}: share must be 'all', the only sharing that works with images of any size."
         )
+    if own and "base" in own and is_custom(model) and values.keys() - kind.model_fields.keys():
+        raise PlanError(
+            f"{file}: variant {name}: model {model} is from outside the suite, and its base is not; leave `base` out."
+        )
     try:
-        spec = SPECS[model].model_validate(values)
+        spec = kind.model_validate(values)
     except ValidationError as error:
-        raise sentence_of(error, SPECS[model], file, name, ("base", "training")) from None
+        raise sentence_of(error, kind, file, name, ("base", "training")) from None
     if own is None and values.keys() >= spec.model_dump(exclude=set(spec.WORDS)).keys():
         own = ()  # every key of it is there: a run's manifest says them, or a file of weights, and nobody wrote them
     for key, why in spec.idle().items():
-        if key in (values if own is None else own) and values[key] != SPECS[model].model_fields[key].default:
+        if key in (values if own is None else own) and values[key] != kind.model_fields[key].default:
             raise PlanError(f"{file}: variant {name}: {key} does nothing, since {why}; leave it out.")
     return spec
 
@@ -313,7 +319,7 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
                 raise PlanError(f"{path}: tasks.{task_name}.variants: no variant {variant!r}{nearest(variant, known)}")
             if reason := task.unfit(spec):
                 raise PlanError(f"{path}: tasks.{task_name}: variant {variant} {reason}.")
-            check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}")
+            check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}: {code_named(spec)}")
             named[variant] = spec
     bases = {str(values.get("base")) for values in own.values()}
     if idle := [name for name in own if name not in named.keys() | bases]:

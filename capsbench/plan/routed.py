@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from capsbench.errors import nearest
 from capsbench.plan.routings import CUSTOM_PASSES, CUSTOM_ROUTING, ROUTINGS, is_custom
-from capsbench.plan.spec import Squash, Strict
+from capsbench.plan.spec import Squash, Strict, writable
 
 
 class RoutingOptions(Strict):
@@ -46,13 +45,7 @@ class RoutingOptions(Strict):
     @field_validator("routing_options")
     @classmethod
     def _can_be_written_down(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """A run's digest and manifest hold them as JSON."""
-        for key, value in options.items():
-            try:
-                json.dumps(value, allow_nan=False)
-            except (TypeError, ValueError):
-                raise ValueError(f"{key} is {value}; options are finite numbers, words, lists, mappings") from None
-        return options
+        return writable(options)
 
     @model_validator(mode="after")
     def _routing_takes_it(self) -> Self:

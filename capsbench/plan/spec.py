@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
@@ -87,6 +88,16 @@ class DecoderOptions(Strict):
     def idle_of_decoder(self) -> dict[str, str]:
         """Of this decoder's keys those that do nothing, as `Spec.idle` has them."""
         return dict.fromkeys(("decoder", "mask"), "reconstruction is none") if self.reconstruction == "none" else {}
+
+
+def writable(options: dict[str, Any]) -> dict[str, Any]:
+    """Options for code of a kind that a run's digest and manifest hold as JSON. Raises ValueError for any other."""
+    for key, value in options.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(f"{key} is {value}; options are finite numbers, words, lists, mappings") from None
+    return options
 
 
 def length_and_loss(loss: str, scores: str) -> None:

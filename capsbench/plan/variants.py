@@ -13,13 +13,15 @@ from pydantic import ValidationError
 
 from capsbench.plan.capsnets import CapsNetSpec, EmCapsNetSpec
 from capsbench.plan.cnns import CnnSpec, ResNetSpec
+from capsbench.plan.outside import OutsideSpec
 from capsbench.plan.routed import RoutingOptions
+from capsbench.plan.routings import is_custom
 from capsbench.plan.spec import DecoderOptions, Spec
 from capsbench.plan.two_digit import TwoDigitSpec
 
 __all__ = [
-    "MODELS", "SPECS", "CapsNetSpec", "CnnSpec", "DecoderOptions", "EmCapsNetSpec", "ResNetSpec", "RoutingOptions",
-    "Spec", "TwoDigitSpec", "checked",
+    "MODELS", "SPECS", "CapsNetSpec", "CnnSpec", "DecoderOptions", "EmCapsNetSpec", "OutsideSpec", "ResNetSpec",
+    "RoutingOptions", "Spec", "TwoDigitSpec", "checked", "spec_of",
 ]  # fmt: skip
 
 SPECS: dict[str, type[Spec]] = {
@@ -29,14 +31,32 @@ SPECS: dict[str, type[Spec]] = {
     "em-capsnet": EmCapsNetSpec,
     "two-digit": TwoDigitSpec,
 }
+
+
+class _Models(dict[str, str]):
+    """The classes of models by their names; one from outside has a class of ours around it."""
+
+    def __missing__(self, model: str) -> str:
+        if is_custom(model):
+            return "capsbench.models.outside:Outside"
+        raise KeyError(model)
+
+
 # Modules are named, not imported: a run's source digest follows imports, and one model is not another's business.
-MODELS = {
-    "capsnet": "capsbench.models.capsnet:CapsNet",
-    "cnn": "capsbench.models.cnn:Cnn",
-    "resnet": "capsbench.models.resnet:ResNet",
-    "em-capsnet": "capsbench.models.em_capsnet:EmCapsNet",
-    "two-digit": "capsbench.models.two_digit:TwoDigit",
-}
+MODELS = _Models(
+    {
+        "capsnet": "capsbench.models.capsnet:CapsNet",
+        "cnn": "capsbench.models.cnn:Cnn",
+        "resnet": "capsbench.models.resnet:ResNet",
+        "em-capsnet": "capsbench.models.em_capsnet:EmCapsNet",
+        "two-digit": "capsbench.models.two_digit:TwoDigit",
+    }
+)
+
+
+def spec_of(model: str) -> type[Spec] | None:
+    """The class of a model's spec by its name, or by `my_file:MyModel`; None where there is no such model."""
+    return OutsideSpec if is_custom(model) else SPECS.get(model)
 
 
 def checked(spec: Spec, values: dict[str, Any]) -> Spec:

@@ -96,13 +96,17 @@ class Run:
     @property
     def has_capsules(self) -> bool:
         """Whether classes are capsules, as vectors that a CNN's decoder reads are not."""
-        return "caps" in str(self.spec.get("model")) or self.spec.get("head") == "capsules"
+        model = str(self.spec.get("model"))
+        if ":" in model:  # from outside: whatever it is called, its variant says so
+            return bool(self.spec.get("capsules"))
+        return "caps" in model or self.spec.get("head") == "capsules"
 
     @property
     def sees_squeezed_pairs(self) -> bool:
         """Whether its two digits were squeezed to one's size, by its manifest: for its model, or as its plan asks."""
         model, head = self.spec.get("model"), self.spec.get("head")
-        of_one_size = model is not None and model not in ("two-digit", "resnet") and head != "average"
+        any_size = model in ("two-digit", "resnet") or head == "average" or self.spec.get("any_size") is True
+        of_one_size = model is not None and not any_size
         return of_one_size or bool((self.manifest.config.get("task") or {}).get("squeezed"))
 
 

@@ -149,6 +149,47 @@ def test_what_a_routing_raises_after_its_trial_is_a_sentence_too(place, conditio
     assert bool(list(place.root.rglob("weights.safetensors"))) is trained
 
 
+MODEL = """
+import torch
+from torch import nn
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.classes = nn.Linear(784, 10)
+
+    def forward(self, images):
+        assert len(images) < 20, "too many"
+        return self.classes(images.flatten(1))
+"""
+OF_A_MODEL = "variants:\n  x: {model: 'late:Late', loss: cross-entropy}\ntasks:"
+
+
+def test_what_a_model_raises_after_its_trial_is_a_sentence_too(place) -> None:
+    (place.folder / "late.py").write_text(MODEL)
+    text = PLAN.replace("width: 0.0625\n", "").replace("tasks:", OF_A_MODEL).replace("[cnn]", "[x]")
+    (place.folder / "tiny.yaml").write_text(text)
+    said = place.capsbench("train", "tiny.yaml", "--evaluate")
+    assert said.code == 2, said.text
+    assert said.err == (
+        "capsbench: tiny.yaml: mnist/x: model 'late:Late': late.py, line 11: it raised AssertionError: too many. It "
+        "did not in its trial.\n"
+    )
+    assert list(place.root.rglob("weights.safetensors"))
+
+
+def test_what_is_wrong_with_a_model_is_told_before_another_variant_trains(place) -> None:
+    (place.folder / "late.py").write_text(MODEL.replace("784, 10", "784, 9"))
+    text = PLAN.replace("tasks:", OF_A_MODEL).replace("[cnn]", "[cnn, x], widths: {x: 1}")
+    (place.folder / "tiny.yaml").write_text(text)
+    for command in ("train", "run", "work"):
+        said = place.capsbench(command, "tiny.yaml")
+        assert said.code == 2, said.text
+        wanted = "tiny.yaml: variant x: model 'late:Late': it must return scores [3, 10], not [3, 9].\n"
+        assert said.err.endswith(wanted), said.err
+    assert not list(place.results.rglob("manifest.json"))
+
+
 def test_an_error_of_the_suite_s_own_keeps_its_traceback(place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.folder / "late.py").write_text(LATE.format(condition="False"))
     (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from capsbench.errors import CapsbenchError, DataError
-from capsbench.evaluation.weights import KIND, described, published_run
+from capsbench.evaluation.weights import KIND, described, published_run, score
 from capsbench.files import write_json
 from capsbench.plan.load import load_variants
 from capsbench.training.checkpoint import write_tensors
@@ -66,18 +66,21 @@ def test_what_is_missing_or_of_another_kind_is_named(tmp_path: Path, key: str, v
         described(file_of(tmp_path, {name: said for name, said in META.items() if name != key}))
 
 
-def test_code_that_it_names_is_not_imported(tmp_path: Path, variant: dict[str, Any], monkeypatch) -> None:
+@pytest.mark.parametrize("what", ["routing", "model"])
+def test_code_that_it_names_is_not_imported(tmp_path: Path, variant: dict[str, Any], monkeypatch, what: str) -> None:
     (tmp_path / "unasked.py").write_text("raise SystemExit('this was run')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    path = file_of(tmp_path, {**META, "variant": {**variant, "routing": "unasked:route"}})
-    with pytest.raises(DataError, match="names the routing unasked:route, from outside the suite"):
-        described(path)
+    path = file_of(tmp_path, {**META, "variant": {**variant, what: "unasked:thing"}})
+    for read in (described, lambda path: score(path, None, torch.device("cpu"))):
+        with pytest.raises(DataError, match=f"names the {what} unasked:thing, from outside the suite"):
+            read(path)
     assert "unasked" not in sys.modules
 
 
-def test_a_run_whose_routing_is_from_outside_has_no_such_file(tmp_path: Path, variant: dict[str, Any]) -> None:
-    config = {"variant": {**variant, "routing": "mine:route"}, "task": {"image": [28, 28]}}
+@pytest.mark.parametrize("what", ["routing", "model"])
+def test_a_run_whose_code_is_from_outside_has_no_such_file(tmp_path: Path, variant: dict[str, Any], what: str) -> None:
+    config = {"variant": {**variant, what: "mine:thing"}, "task": {"image": [28, 28]}}
     manifest = {"run": META["run"], "status": "done", "config": config, "dataset": META["dataset"], "weights": "w"}
     write_json(tmp_path / "manifest.json", {**manifest, "digests": {"data": "d"}})
-    with pytest.raises(CapsbenchError, match="has the routing mine:route, code that no file of weights brings along"):
+    with pytest.raises(CapsbenchError, match=f"has the {what} mine:thing, code that no file of weights brings along"):
         published_run(tmp_path)
