@@ -100,6 +100,8 @@ def test_a_row_is_medians_against_plain_and_product() -> None:
     assert said["seconds_per_epoch"] == 12_000
     assert said["times_plain"] == pytest.approx(4)
     assert said["fraction_of_product"] == 0.25
+    inference = row(Contender("x", "inference", "bf16", 10, lambda: None, seconds=[1.0]), {}, {}, 60_000)
+    assert inference["seconds_per_epoch"] is None  # an epoch is of training
     two = row(Contender("x", "training", "bf16", 10, lambda: None, seconds=[1.0, 10.0]), {}, {}, 60_000)["seconds"]
     assert 1.0 <= two["q1"] < two["q3"] <= 10.0  # no rate outside what was measured, nor a negative one
 
