@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from capsbench.data.digits import Digits
 from capsbench.data.multimnist import PairSet
 from capsbench.data.source import DataSource
 from capsbench.data.testing import TEST_SEED
+from capsbench.data.two_digit import TwoDigitPairs
 from capsbench.errors import CapsbenchError
 from capsbench.files import write_json
 from capsbench.pipeline import dataset_record
@@ -112,18 +114,62 @@ def test_held_out_pairs_stand_as_the_plan_places_pairs(
     assert torch.equal(pairs.make(first).images, expected.make(first).images)
 
 
+def test_held_out_pairs_of_a_model_that_trains_on_pairs_are_those_of_the_test_seed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[TwoDigitPairs] = []
+    kept = lambda *args, **options: made.append(TwoDigitPairs(*args, **options)) or made[-1]  # noqa: E731
+    monkeypatch.setattr(tune, "TwoDigitPairs", kept)
+    trial = house.trials(house.cell("two_digit", "two-digit-control+tuned"))[0]
+    with torch.inference_mode():
+        tune.held_out_error(Reader(pairs=True).eval(), trial, coded_digits(300))
+    (pairs,) = made
+    expected, first = TwoDigitPairs(coded_digits(50), seed=TEST_SEED, size=50), torch.arange(50)
+    assert torch.equal(pairs.make(first).images, expected.make(first).images)
+
+
 def test_a_trial_that_diverged_has_no_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
 
     def diverges(*_: object) -> dict[str, object]:
         trained.append(1)
-        return {"status": "failed", "reason": "not finite", "steps": 2, "resolved": {"precision": "float32"}}
+        return {"status": "failed", "reason": "not finite", "steps": 2, "resolved": {"precision": "bf16"}}
 
     monkeypatch.setattr(tune, "train_run", diverges)
     trial = judged_once(house, "mnist", "capsnet-r3")
     figure = json.loads((house.run_folder(trial, 1000) / tune.FIGURE).read_text())
     assert (figure["error"], figure["status"], figure["reason"]) == (None, "failed", "not finite")
+    assert figure["precision"] == "bf16"  # what it trained in: the next trials are to agree with it
     assert len(trained) == 1
+
+
+def test_a_figure_is_taken_for_its_own_trial_alone(tmp_path: Path) -> None:
+    """Of another length, source or data it would choose a learning rate for a training that nobody does."""
+    assert tune.judged(tmp_path, "this trial's") is None
+    figure = {"digest": "this trial's", "error": 1.0}
+    write_json(tmp_path / tune.FIGURE, figure)
+    assert tune.judged(tmp_path, "this trial's") == figure
+    assert tune.judged(tmp_path, "another's") is None
+
+
+def test_a_trial_whose_weights_are_damaged_before_it_is_judged_trains_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_run, manifests = tune.train_run, []
+
+    def damages(setting: Setting, seed: int, *rest: Any) -> dict[str, Any]:
+        manifests.append(train_run(setting, seed, *rest))
+        if len(manifests) == 1:
+            weights = setting.house.run_folder(setting.cell, seed) / "weights.safetensors"
+            weights.write_bytes(weights.read_bytes()[:-8])
+        return manifests[-1]
+
+    monkeypatch.setattr(tune, "train_run", damages)
+    trial = judged_once(house, "mnist", "capsnet-r3")
+    figure = json.loads((house.run_folder(trial, 1000) / tune.FIGURE).read_text())
+    assert 0 <= figure["error"] <= 100
+    assert len(manifests) == 2
+    assert manifests[0]["weights"] == manifests[1]["weights"]
 
 
 def test_the_best_point_is_stored_with_every_figure_and_the_row_takes_it(house: House) -> None:
