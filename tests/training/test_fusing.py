@@ -16,8 +16,8 @@ from capsbench.training.run import _kept_on_resume
     [("fused", "fused", "fused"), ("fused", "plain", "plain"), ("plain", "fused", "plain"), ("fused", None, "fused")],
 )
 def test_a_run_goes_on_as_it_began(here: str, before: str | None, taken: str, monkeypatch) -> None:
-    meta = {"routing": before, "threads": 2} if before else {"threads": 2}
+    meta = {"threads": 2, "device": "cuda:1"} | ({"routing": before} if before else {})
     monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta=meta))
-    kept = _kept_on_resume(Path("run"), "digest", {"routing": here, "threads": 1})
-    assert kept == {"routing": taken, "threads": 2}
+    kept = _kept_on_resume(Path("run"), "digest", {"routing": here, "threads": 1, "device": "cuda:0"})
+    assert kept == {"routing": taken, "threads": 2, "device": "cuda:0"}  # whichever device it goes on on
     assert _kept_on_resume(Path("run"), "digest", {"threads": 1}) == {"threads": 2}  # on a CPU

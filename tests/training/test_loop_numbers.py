@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +22,8 @@ from capsbench.models.capsule_layer import capsule_layers
 from capsbench.plan import House
 from capsbench.training import checkpoint, fusing
 from capsbench.training import loop as loop_module
-from capsbench.training.loop import Loop
+from capsbench.training import run as run_module
+from capsbench.training.loop import Loop, Progress
 from capsbench.training.run import Run, Setting, choose_precision, new_model, prepare, train_run
 from capsbench.training.step import Step
 
@@ -145,6 +148,89 @@ def test_seconds_and_images_a_second_are_those_of_steps_that_were_made_once(
     assert run.finish(loss)["seconds"] == 2 * 11 + 2 * 100
 
 
+class Measuring:
+    """A probe that looks at nothing, after step 4 and after step 8."""
+
+    def due(self, step: int, steps: int) -> bool:
+        return step in (4, 8)
+
+    def measure(self, model: torch.nn.Module, step: int) -> dict[str, float]:
+        assert not torch.is_grad_enabled()  # a graph of thousands of images would fill the memory
+        return {"measured": 1.0}
+
+
+def signalled(step: int) -> Progress:
+    """Whoever shows how far a run is, with a signal that comes after a step."""
+    return lambda done, *_: signal.raise_signal(signal.SIGTERM) if done == step else None
+
+
+@pytest.mark.parametrize("step", [6, 11])
+def test_a_row_whose_steps_a_signal_divides_is_the_mean_over_all_of_them(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """The losses since the last reading lie in the checkpoint. After the last step the last row is there already."""
+    monkeypatch.setattr(loop_module, "ROWS", 3)  # at steps 4, 8 and 11
+    setting = setting_of(tmp_path, digits, "float32")
+    folder = setting.house.run_folder(setting.cell, 0)
+    train_run(setting, 0, lambda *_: None)
+    straight = pd.read_csv(folder / "history.csv").drop(columns="images_per_second")
+    shutil.rmtree(folder)
+    with pytest.raises(ResourceError, match=f"saved after step {step} of 11"):
+        train_run(setting, 0, signalled(step))
+    assert train_run(setting, 0, lambda *_: None)["resumed"] == 1
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "history.csv").drop(columns="images_per_second"), straight)
+
+
+def test_a_signal_in_a_step_after_a_measurement_waits_for_that_step_and_a_lost_curve_begins_all_rows_again(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "ROWS", 3)
+    said: list[str] = []
+    setting = replace(setting_of(tmp_path, digits, "float32"), say=said.append)
+    monkeypatch.setattr(run_module, "make_probe", lambda *_: Measuring())
+    train, trained = Step.train, []
+
+    def stopped(self: Step, batch: Batch) -> None:
+        trained.append(batch)
+        if len(trained) == 6:
+            signal.raise_signal(signal.SIGTERM)
+        train(self, batch)
+
+    monkeypatch.setattr(Step, "train", stopped)
+    with pytest.raises(ResourceError, match="stopped by SIGTERM, saved after step 6 of 11"):
+        train_run(setting, 0, lambda *_: None)
+    folder = setting.house.run_folder(setting.cell, 0)
+    (folder / "curve.csv").unlink()
+    train_run(setting, 0, lambda *_: None)
+    assert [line for line in said if "beginning again at step 0" in line]
+    assert pd.read_csv(folder / "history.csv")["step"].tolist() == [4, 8, 11]
+    assert pd.read_csv(folder / "curve.csv")["step"].tolist() == [4, 8]
+
+
+def test_a_run_is_saved_each_time_that_the_seconds_between_checkpoints_are_over(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that each step moves by two seconds, and saving by another."""
+    now, saved, train = 0.0, [], Step.train
+
+    def timed(self: Step, batch: Batch) -> None:
+        nonlocal now
+        train(self, batch)
+        now += 2
+
+    def saving(self: Loop) -> None:
+        nonlocal now
+        now += 1
+        saved.append(self.done)
+
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(Step, "train", timed)
+    monkeypatch.setattr(Loop, "save", saving)
+    monkeypatch.setenv("CAPSBENCH_CHECKPOINT_SECONDS", "5")
+    train_run(setting_of(tmp_path, digits, "float32"), 0, lambda *_: None)
+    assert saved == [3, 6, 9]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_after_the_last_look_stops_the_command_all_the_same(
     tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -196,6 +282,37 @@ def test_a_run_that_auto_would_now_train_otherwise_goes_on_as_it_began(
     assert {layer.fused for layer in capsule_layers(run.loop.step.model)} == {routing == "fused"}
 
 
+def test_a_run_that_is_prepared_is_not_done_and_has_the_threads_that_it_began_with(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run's manifest beside its rows would say that they are that run's."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    began = {"precision": "float32", "threads": 3}
+    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *_: SimpleNamespace(meta=began))
+    setting = setting_of(tmp_path, digits, "float32")
+    manifest = setting.house.run_folder(setting.cell, 0) / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"digest": "of another plan"}')
+    assert isinstance(prepare(setting, 0), Run)
+    assert not manifest.exists()
+    assert asked[-1] == 3
+
+
+def test_the_manifest_s_flops_are_those_of_plain_routing(
+    tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside a kernel of ours torch's counter sees none, and one model would have two numbers."""
+    run = prepare(setting_of(tmp_path, digits, "float32"), 0)
+    assert isinstance(run, Run)
+    (layer,) = capsule_layers(run.loop.step.model)
+    layer.fused, counted = True, []
+    monkeypatch.setattr(run_module, "forward_flops", lambda *_: counted.append(layer.fused) or 17)
+    assert run.finish(0.5)["flops"] == 17
+    assert counted == [False]
+    assert layer.fused
+
+
 def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
     tmp_path: Path, results: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,5 +335,5 @@ def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
     history = pd.read_csv(folder / "history.csv")  # what was finite, whenever the last checkpoint was
     assert history["step"].tolist() == list(range(1, 11))
     assert np.isfinite(history["loss"]).all()
-    assert (manifest["status"], manifest["steps"]) == ("failed", 11)
+    assert (manifest["status"], manifest["steps"], manifest["final_loss"]) == ("failed", 11, None)
     assert manifest["reason"] == "weights are not finite after step 11, the last; no loss has seen them"
