@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 import torch
 
+from capsbench.errors import ResourceError
 from capsbench.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, tensor_digest, write_tensors
 
 
@@ -42,6 +44,46 @@ def test_without_the_last_checkpoint_the_one_before_it_is_taken(tmp_path: Path) 
         save_checkpoint(tmp_path, at_step(step))
     (tmp_path / "last.safetensors").unlink()
     assert newest(tmp_path) == 1
+
+
+def test_a_checkpoint_of_another_run_is_none(tmp_path: Path) -> None:
+    """As after an edit of the plan: its weights were trained otherwise."""
+    save_checkpoint(tmp_path, at_step(1))
+    assert load_checkpoint(tmp_path, "of another run", pytest.fail) is None
+
+
+def test_a_checkpoint_that_has_been_altered_is_passed_over_aloud(tmp_path: Path) -> None:
+    """By one bit of its weights: a file that is whole in every other way."""
+    for step in (1, 2):
+        save_checkpoint(tmp_path, at_step(step))
+    last, said = tmp_path / "last.safetensors", []
+    content = bytearray(last.read_bytes())
+    content[-1] ^= 1
+    last.write_bytes(content)
+    found = load_checkpoint(tmp_path, "of this run", said.append)
+    assert found is not None
+    assert found.meta["step"] == 1
+    assert said == [
+        f"{last} has been altered: its content does not match its digest: going back to the checkpoint before it."
+    ]
+
+
+def test_a_disk_that_fills_up_while_tensors_are_written_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    write_tensors(path, *at_step(1))
+    before, write = path.read_bytes(), Path.write_bytes
+
+    def fills_up(self: Path, data: bytes) -> int:
+        write(self, data[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fills_up)
+    with pytest.raises(ResourceError, match="cannot be written: No space left on device; free the disk or move"):
+        write_tensors(path, *at_step(2))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
