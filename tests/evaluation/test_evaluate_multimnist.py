@@ -13,6 +13,7 @@ from torch import Tensor
 
 from capsbench.data.digits import Digits
 from capsbench.data.multimnist import PairSet
+from capsbench.data.testing import TEST_SEED
 from capsbench.errors import DataError, ResourceError
 from capsbench.evaluation import multimnist
 from capsbench.evaluation.condition import Condition
@@ -192,6 +193,12 @@ def test_the_plan_s_placement_is_that_of_the_test_pairs_too() -> None:
     shifts = {p: pairs(placement=p).make(torch.arange(80)).shifts.abs().max().item() for p in ("paper", "official")}
     assert shifts["paper"] == 4
     assert 4 < shifts["official"] <= 6
+
+
+def test_the_test_pairs_are_those_of_the_test_seed() -> None:
+    """Every run is tested on the same ones, and trained on none of them."""
+    expected, some = PairSet(DIGITS.test, seed=TEST_SEED, size=80), torch.arange(80)
+    assert torch.equal(pairs().make(some).images, expected.make(some).images)
 
 
 def test_too_few_digits_for_the_pairs_are_one_sentence() -> None:

@@ -72,6 +72,16 @@ def test_a_model_that_is_right_and_one_that_is_wrong() -> None:
 
 
 @torch.no_grad()
+def test_each_accuracy_is_of_its_own_images() -> None:
+    """A run is matched by the first and says the second: the other way round it would be matched on test data."""
+    digits = Digits(DIGITS.train, coded_digits(50, (torch.arange(50) + 1) % 10))
+    options = AffnistTask.model_validate({"variants": ["given"], "held_out": 30, "transforms": 4})
+    made = make_probe(options, digits, training_stream(digits.train, seed=0, batch=8), 8)
+    assert made.measure(Reader(), 20) == {"held_out_accuracy": 1.0, "affnist_accuracy": 0.0}
+    assert (len(made.held_out), len(made.affnist)) == (30, 4 * 50)
+
+
+@torch.no_grad()
 def test_measuring_changes_neither_the_model_nor_the_generator() -> None:
     made, model, state = probe(), Reader(), torch.get_rng_state()
     first = made.measure(model, 20)

@@ -23,10 +23,11 @@ from capsbench.evaluation.condition import Condition
 from capsbench.evaluation.run import evaluate_run
 from capsbench.plan import Cell, House
 from capsbench.report.contract import Metrics, read
+from capsbench.training import probe_affnist
 from capsbench.training.digits import training_digits
 from capsbench.training.probe_affnist import AffnistProbe
 from capsbench.training.probe_two_digit import TwoDigitProbe
-from capsbench.training.run import Setting, make_stream, train_run
+from capsbench.training.run import Setting, make_probe, make_stream, train_run
 from capsbench.training.step import Step
 
 DEVICE = torch.device("cpu")
@@ -246,6 +247,19 @@ def test_pairs_are_trained_on_in_the_placement_that_the_plan_names(
     tops, lefts = (ink.any(axis).int().argmax(-1) for axis in (-1, -2))
     shifts = torch.stack([tops, lefts]) - 12  # of a block in the middle of 36
     assert (shifts.min(), shifts.max()) == (-reach, reach)
+
+
+def test_the_affnist_probe_is_told_the_plan_s_data_set_and_folder(
+    tmp_path: Path, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The official affNIST is of MNIST's digits: a run on others would be matched on it all the same."""
+    (tmp_path / "other.yaml").write_text(PLAN.replace("seeds:", "dataset: kmnist\ndata_folder: mine\nseeds:"))
+    house = House.load(tmp_path / "other.yaml")
+    cell, told = house.cell("affnist", "convnet-avg"), {}
+    monkeypatch.setattr(probe_affnist, "make_probe", lambda *_, **where: told.update(where))
+    make_probe(Setting(house, cell, digits, DATASET, DEVICE, 1, lambda _: None), make_stream(cell, digits.train, 0))
+    assert told == {"dataset": "kmnist", "folder": house.plan.data_folder}
+    assert Path(told["folder"]).name == "mine"
 
 
 @pytest.mark.parametrize("task", ["multimnist", "two_digit", "affnist"])

@@ -11,11 +11,12 @@ from stand_ins import Reader, coded_digits, spec_of
 from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
 from capsbench.data.source import DataSource
-from capsbench.data.two_digit import training_stream
+from capsbench.data.testing import TEST_SEED
+from capsbench.data.two_digit import SqueezedPairs, TwoDigitPairs, training_stream
 from capsbench.errors import DataError
 from capsbench.plan import House, load_variants
 from capsbench.plan.tasks import TwoDigitTask
-from capsbench.training.probe_two_digit import TwoDigitProbe, make_pairs, make_probe, scored_pairs, takes_any_size
+from capsbench.training.probe_two_digit import AXES, TwoDigitProbe, make_pairs, make_probe, scored_pairs, takes_any_size
 from capsbench.training.run import Setting, train_run
 from capsbench.training.step import Step
 
@@ -106,6 +107,15 @@ def test_the_pairs_are_made_of_the_test_digits_that_the_plan_names() -> None:
     bases = {name: of.make(torch.arange(80)).bases for name, of in pairs.items()}
     assert int(bases["56x28"].max()) == 29
     assert torch.equal(bases["56x28"], bases["28x56"])  # the same digits in both layouts
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+def test_the_pairs_are_those_of_the_test_seed(squeezed: bool) -> None:
+    """Every run is tested on the same ones, and no trial of a tuning on any of them."""
+    kind, some = SqueezedPairs if squeezed else TwoDigitPairs, torch.arange(80)
+    for condition, pairs in make_pairs(options(squeezed=squeezed), DIGITS.test).items():
+        expected = kind(DIGITS.test, seed=TEST_SEED, size=80, axis=AXES[condition])
+        assert torch.equal(pairs.make(some).images, expected.make(some).images)
 
 
 def test_too_few_digits_for_the_pairs_are_one_sentence() -> None:
