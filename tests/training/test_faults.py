@@ -19,11 +19,13 @@ from test_run import bits
 from test_seeds import PLAN, setting_of
 from tools import unavailable
 
+from capsbench.data.batch import Batch
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.plan import House
 from capsbench.training import memory
 from capsbench.training.loop import checkpoint_seconds
 from capsbench.training.run import Setting
+from capsbench.training.step import Step
 
 GIB = 2**30
 
@@ -102,6 +104,26 @@ def test_a_trial_fits_or_is_killed_or_its_error_is_raised(setting: Setting) -> N
     assert not memory._fits(replace(setting, digits=KillsWhoUnpacksIt()), 0, 8)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'train'"):  # no want of memory
         memory._fits(replace(setting, digits=None), 0, 8)
+
+
+def test_a_trial_is_a_step_at_the_batch_that_it_is_asked_for_and_only_want_of_memory_means_that_it_does_not_fit(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the process that tries it does; the run's own batch, 8, has not fitted."""
+    seen: list[int] = []
+    monkeypatch.setattr(Step, "train", lambda self, batch: seen.append(len(batch.images)))
+    assert memory._step_fits(setting, 0, 2)
+    assert seen == [2]
+
+    def fails(self: Step, batch: Batch) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Step, "train", fails)
+    words = "DefaultCPUAllocator: can't allocate memory"
+    assert not memory._step_fits(setting, 0, 2)
+    words = "shapes do not match"
+    with pytest.raises(RuntimeError, match=words):
+        memory._step_fits(setting, 0, 2)
 
 
 class MockOfAFullDevice:

@@ -94,6 +94,21 @@ def test_two_batch_jobs_that_both_count_from_0_do_not_wait_for_each_other(
 
 
 @pytest.mark.usefixtures("two_mock_gpus")
-def test_a_gpu_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(CapsbenchError, match=r"There is no device 'cuda:2' here \(2 CUDA GPUs\)"), device("cuda:2"):
+def test_a_gpu_is_locked_by_what_the_machine_calls_it_and_not_by_its_place_among_the_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    with device("cuda:0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # of another process, whose first GPU is the free one
+        with device() as chosen:
+            assert chosen.index == 0
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+        with device() as chosen:
+            assert chosen.index == 1
+
+
+@pytest.mark.usefixtures("two_mock_gpus")
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "cuda:-1", "gpu", "gpu:0"])
+def test_a_gpu_that_is_not_there_is_one_sentence(name: str) -> None:
+    with pytest.raises(CapsbenchError, match=rf"There is no device '{name}' here \(2 CUDA GPUs\)"), device(name):
         pass
