@@ -157,6 +157,18 @@ def test_a_signal_stops_all_of_them_saved_and_they_go_on_to_the_same_bits(tmp_pa
     assert [stopped.left(seed) for seed in SEEDS] == [alone.left(seed) for seed in SEEDS]
 
 
+def test_seeds_that_have_made_no_step_when_another_one_is_stopped_have_nothing_to_save(
+    tmp_path, digits, at_once
+) -> None:
+    stopped = Place(tmp_path / "stopped", digits)
+    at_once(3)
+    stopped.after = lambda seed, step: signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(ResourceError, match="seed-0: stopped by SIGTERM, saved after step 1 of 24"):
+        stopped.train()
+    assert stopped.said == []
+    assert [(stopped.folder(seed) / "checkpoint").exists() for seed in SEEDS] == [True, False, False]
+
+
 def test_a_loss_that_is_not_finite_ends_its_run_alone(tmp_path, digits, at_once) -> None:
     alone, place = Place(tmp_path / "alone", digits), Place(tmp_path / "place", digits)
     alone.train()

@@ -14,7 +14,7 @@ from tape import Tape
 from capsbench.errors import CapsbenchError
 from capsbench.training import together
 from capsbench.training.capture import proven
-from capsbench.training.together import draws, most_at_once, why_not_at_once
+from capsbench.training.together import Turn, draws, most_at_once, why_not_at_once
 
 
 def turns_of(name: str, count: int = 3) -> list[Any]:
@@ -88,6 +88,23 @@ def test_a_step_that_draws_random_numbers_is_known(name: str, drawn: bool) -> No
 def test_how_many_at_most(monkeypatch, said: str, device: str | None, most: int) -> None:
     monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", said)
     assert most_at_once(7, None if device is None else torch.device(device)) == most
+
+
+def test_never_more_go_at_once_than_torch_has_streams_for(monkeypatch) -> None:
+    """It has 32, hands them out in a circle, and a seed takes two: two seeds on one stream would share work space."""
+    monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "99")
+    assert most_at_once(99, torch.device("cuda")) == 32 // 2
+
+
+def test_in_its_turn_a_run_has_its_own_number_of_threads(monkeypatch) -> None:
+    """Each goes on with those of its checkpoint, whatever those of the others are: bits differ with them."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    turns = [Turn(SimpleNamespace(resolved={"threads": n}), lambda *_: None, None) for n in (3, 5)]  # type: ignore[arg-type]
+    for turn in (*turns, turns[0]):
+        with turn.on():
+            pass
+    assert asked == [3, 5, 3]
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "two", "1.5", "²"])
