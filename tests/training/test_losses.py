@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from small_steps import small_step
 from capsbench.data.batch import Batch
 from capsbench.plan import load_variants
 from capsbench.plan.schema import Training
+from capsbench.training import step as step_module
 from capsbench.training.exact_set import found
 from capsbench.training.losses import (
     RECONSTRUCTION_WEIGHT,
@@ -220,3 +222,18 @@ def test_a_step_takes_its_own_batch_s_gradient_at_the_rate_that_it_is_given() ->
     expected = torch.autograd.grad(step.losses(step.stream.batch(1))[0], weights)
     for weight, gradient in zip(weights, expected, strict=True):
         torch.testing.assert_close(weight.grad, gradient)
+
+
+def test_a_precision_s_seconds_are_those_of_its_fastest_step_after_one_that_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that is given. The first step, whatever it takes, may be the library's first of its kind."""
+    now, made = [0.0], []
+
+    def way(number: int, rate: float) -> None:
+        now[0] += (1, 5, 3, 4)[number]
+        made.append(number)
+
+    monkeypatch.setattr(step_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert small_step("capsnet-r3").seconds(way) == 3
+    assert made == [0, 1, 2, 3]
