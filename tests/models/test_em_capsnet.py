@@ -9,19 +9,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from capsbench.models import build_model
+from capsbench.models import build_model, em_capsnet
 from capsbench.models.em_capsnet import BETA_A_UNIT, ConvCapsules, EmCapsNet, MatrixCapsules
+from capsbench.routing.em_matrix import em_matrix
+
+SMALL = {"channels": 8, "primary_types": 2, "capsule_types": [3, 4]}
 
 
 @pytest.fixture
 def small() -> EmCapsNet:
     torch.manual_seed(0)
-    return build_model({"base": "em-matrix", "channels": 8, "primary_types": 2, "capsule_types": [3, 4]})
+    return build_model({"base": "em-matrix", **SMALL})
 
 
 @pytest.mark.parametrize(("size", "places"), [(28, 3), (36, 5), (40, 6), (17, 1)])
 def test_shapes(size: int, places: int, small: EmCapsNet) -> None:
-    model = build_model({"base": "em-matrix", "channels": 8, "primary_types": 2, "capsule_types": [3, 4]}, size)
+    model = build_model({"base": "em-matrix", **SMALL}, size)
     output = model(torch.rand(2, 1, size, size), trace=True)
     assert output.scores.shape == (2, 10)
     assert output.poses.shape == (2, 10, 16)
@@ -138,3 +141,30 @@ def test_gradient_reaches_every_weight_in_float64() -> None:
     assert torch.autograd.gradcheck(lambda p, q: capsules(p, q)[0:3:2], (poses, a))
     capsules(poses, a).scores.sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in capsules.parameters())
+
+
+@pytest.mark.parametrize(("spec", "asked", "taken"), [(2, None, 2), (3, 1, 1)])
+def test_every_layer_makes_the_passes_that_the_spec_or_the_caller_asks_for(
+    monkeypatch: pytest.MonkeyPatch, spec: int, asked: int | None, taken: int
+) -> None:
+    made = []
+    monkeypatch.setattr(
+        em_capsnet, "em_matrix", lambda *given, **more: made.append(given[4]) or em_matrix(*given, **more)
+    )
+    build_model({"base": "em-matrix", **SMALL, "iterations": spec})(torch.rand(1, 1, 28, 28), asked)
+    assert made == [taken] * 3
+
+
+def test_each_vote_for_a_class_has_the_activation_of_its_own_capsule(
+    small: EmCapsNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The places by rows, at each of them the types, as `class_votes` has them."""
+    above, routed = [], []
+    small.conv_caps2.register_forward_hook(lambda _, __, answer: above.extend(answer))
+    route = small.class_caps.route
+    monkeypatch.setattr(small.class_caps, "route", lambda *given: routed.append(given[:2]) or route(*given))
+    small(torch.rand(2, 1, 28, 28))
+    (_, activations), ((votes, given),) = above, routed
+    assert votes.shape[:2] == given.shape == (2, 3 * 3 * 4)
+    for row, column, kind in [(0, 1, 0), (2, 0, 3), (1, 2, 2)]:
+        assert torch.equal(given[:, (row * 3 + column) * 4 + kind], activations[:, kind, row, column])
