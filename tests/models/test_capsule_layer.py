@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from capsbench.errors import RoutingError
 from capsbench.models import build_model, capsule_layer
 from capsbench.models.capsnet import CapsNet
+
+OUTSIDE = """
+from capsbench.routing import Routed, length, squash
+
+def route(votes):
+    v = squash(votes.mean(1))
+    return Routed(v, votes.new_full(votes.shape[:3], 0.1), length(v))
+"""
 
 
 def answers(model: CapsNet, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -42,6 +52,39 @@ def test_a_few_images_at_a_time_change_nothing(
     assert max(seen) == images_at_a_time
     for a, b in zip(parts, whole, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_routing_from_outside_sees_all_images_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may look across the batch in training; in parts it would be another routing on a CPU than on a GPU."""
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    variant = {"base": "capsnet-r3", "channels": 8, "primary_types": 2, "routing": "outside:route"}
+    model = build_model(variant, 28, tmp_path)
+    assert isinstance(model, CapsNet)
+    monkeypatch.setattr(capsule_layer, "VOTE_BYTES", 1)
+    seen: list[int] = []
+    model.digit_caps.routing.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+    model(torch.rand(5, 1, 28, 28))
+    assert seen == [5]
+
+
+def test_a_fused_layer_makes_the_passes_it_is_asked_for_and_is_plain_where_passes_or_values_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fused routing keeps no pass and looks at no vote. What stands for it here notes its passes."""
+    model = build_model({"base": "capsnet-r3", "channels": 8, "primary_types": 2})
+    assert isinstance(model, CapsNet)
+    layer, u = model.digit_caps, torch.rand(2, 72, 8)
+    passes: list[int] = []
+    monkeypatch.setattr(capsule_layer, "runs", lambda u, weight: True)
+    monkeypatch.setattr(layer.routing, "fused", lambda u, weight, iterations: passes.append(iterations) or "fused")
+    layer.fused = True
+    assert layer(u) == layer(u, 1) == "fused"
+    assert passes == [3, 1]
+    assert len(layer(u, trace=True).trace) == 3
+    layer.check_values = True
+    with pytest.raises(RoutingError, match="not finite"):
+        layer(u / 0)
+    assert passes == [3, 1]
 
 
 @pytest.mark.parametrize("variant", ["capsnet-r3", "em-matrix"])
