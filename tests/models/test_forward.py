@@ -105,3 +105,12 @@ def test_a_residual_block_adds_its_input() -> None:
                 around = normalisation(F.conv2d(x, convolution.weight, stride=block.stride))
             x = F.relu(around + y)
     torch.testing.assert_close(model(images).scores, model.classes(x.mean((2, 3))))
+
+
+@pytest.mark.parametrize(("loss", "linked"), [("margin", True), ("spread", True), ("cross-entropy", False)])
+@pytest.mark.parametrize("variant", [{"base": "cnn", "channels": [4, 4, 4]}, {"base": "resnet-flops", "channels": [4]}])
+def test_a_loss_that_wants_activations_gets_sigmoids(variant: dict[str, object], loss: str, linked: bool) -> None:
+    model, logits = build_model({**variant, "loss": loss}).eval(), []
+    model.classes.register_forward_hook(lambda *given: logits.append(given[2]))
+    scores = model(torch.rand(2, 1, 28, 28)).scores
+    torch.testing.assert_close(scores, logits[0].sigmoid() if linked else logits[0])

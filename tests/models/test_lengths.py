@@ -95,3 +95,11 @@ def test_flops_are_torch_s_count_of_one_image_s_forward_pass() -> None:
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(8, 1, 28, 28))
     assert counter.get_total_flops() == 8 * forward_flops(model, (28, 28))
+
+
+def test_counting_flops_leaves_running_means_as_they_were() -> None:
+    """One black image is counted with: its mean would be part of the model from then on."""
+    model = build_model({"base": "resnet-flops", "channels": [4, 8], "blocks": 1}).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    forward_flops(model, (28, 28))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

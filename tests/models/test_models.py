@@ -190,6 +190,12 @@ def test_the_authors_choices_are_what_their_code_does() -> None:
     torch.testing.assert_close(model.primary_capsules(images), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_what_a_routing_trains_starts_where_the_routing_says_under_the_authors_first_weights_too() -> None:
+    prior = small(init="official", routing="learned").digit_caps.routing.state_dict()
+    assert [name.rsplit(".", 1)[-1] for name in prior] == ["prior"]
+    assert not any(value.any() for value in prior.values())
+
+
 def test_w_of_the_paper_s_capsules_starts_normal_with_a_deviation_of_a_tenth() -> None:
     weight = small().digit_caps.weight
     assert weight.mean().item() == pytest.approx(0, abs=0.002)
