@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from capsbench.errors import RoutingError
 from capsbench.models import build_model
-from capsbench.models.repeatable import refuse_other_settings, torch_settings, try_twice
+from capsbench.models.build import as_spec
+from capsbench.models.repeatable import build_and_try_twice, refuse_other_settings, torch_settings, try_twice
 
 FILE = """
 import torch
@@ -99,3 +101,46 @@ def test_torch_s_settings_are_nobody_s_to_change(tmp_path: Path) -> None:
     finally:
         torch.set_float32_matmul_precision(before["the precision of float32 products"])
     refuse_other_settings(before, "repeated:good")
+
+
+CHANGES = {
+    "the default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "deterministic algorithms": lambda: torch.set_deterministic_debug_mode("warn"),
+    "the number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "TF32": lambda: setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32),
+    "cuDNN": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+}
+
+
+@pytest.fixture
+def _restored() -> Iterator[None]:
+    """What the test has set torch to is as it was."""
+    dtype, mode, threads = torch.get_default_dtype(), torch.get_deterministic_debug_mode(), torch.get_num_threads()
+    gradients, cudnn = torch.is_grad_enabled(), torch.backends.cudnn
+    tf32, benchmark = cudnn.allow_tf32, cudnn.benchmark
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_deterministic_debug_mode(mode)
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(gradients)
+    torch.set_autocast_enabled("cpu", False)
+    cudnn.allow_tf32, cudnn.benchmark = tf32, benchmark
+
+
+@pytest.mark.usefixtures("_restored")
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_that_decides_the_bits_of_other_rows_is_looked_at(name: str) -> None:
+    before = torch_settings()
+    CHANGES[name]()
+    with pytest.raises(RoutingError, match=f"^routing 'mine': it changes {name} for the whole process"):
+        refuse_other_settings(before, "mine")
+
+
+@pytest.mark.usefixtures("_restored")
+def test_a_setting_that_a_routing_s_file_makes_when_it_is_imported_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "importing.py").write_text(FILE + "\ntorch.set_num_threads(torch.get_num_threads() + 1)\n")
+    spec = as_spec({"base": "capsnet-r3", "routing": "importing:good", "channels": 16, "primary_types": 2})
+    with pytest.raises(RoutingError, match=r"^routing 'importing:good': it changes the number of threads for the"):
+        build_and_try_twice(spec, 28, tmp_path)

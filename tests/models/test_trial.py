@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from capsbench.errors import RoutingError
-from capsbench.models import build_model
+from capsbench.models import build_model, trial
+from capsbench.models.trial import try_passes
 from capsbench.plan import House
 from capsbench.training.run import Setting, new_model
 
@@ -204,3 +206,24 @@ def test_the_trial_leaves_no_trace(name: str, tmp_path: Path) -> None:
     if name == "Module":
         assert model.digit_caps.routing.routing.calls == 0
         assert model.digit_caps.routing.routing.gain.shape == (10, 16)
+
+
+def test_passes_are_tried_as_the_evaluation_asks_for_them(tmp_path: Path) -> None:
+    """In evaluation mode, and with a trace at the last number alone: what else a routing refuses is no fault."""
+    model = build_model({"base": "capsnet-r3", "channels": 8, "primary_types": 2}).train()
+    asked: list[tuple[bool, int, bool]] = []
+    model.digit_caps.routing.register_forward_pre_hook(
+        lambda routing, _, words: asked.append((routing.training, words["iterations"], words["trace"])),
+        with_kwargs=True,
+    )
+    try_passes(model, 28, tmp_path, [1, 2])
+    assert asked == [(False, 1, False), (False, 2, True)]
+
+
+def test_the_line_that_is_named_is_the_user_s_last_and_no_library_s_in_the_same_folder(tmp_path: Path) -> None:
+    library = tmp_path / ".venv" / "lib" / "site-packages" / "library.py"
+    inside: dict[str, Any] = {}
+    exec(compile("def fails():\n    raise ValueError('why')", str(library), "exec"), inside)
+    with pytest.raises(ValueError, match="why") as caught:
+        exec(compile("\n\nfails()", str(tmp_path / "mine.py"), "exec"), inside)
+    assert trial._what(caught.value, tmp_path) == "mine.py, line 3: it raised ValueError: why."
