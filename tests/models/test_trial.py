@@ -131,9 +131,13 @@ def model_of(
     task: str = "mnist",
     of: str = "trial_file:",
 ) -> torch.nn.Module:
-    (folder / "trial_file.py").write_text(FILE)
     text = PLAN.replace("OFNAME", of + name).replace("OPTIONS", options).replace("BASE", base).replace("TASK", task)
-    (folder / "plan.yaml").write_text(text)
+    return first_model_of(folder, text)
+
+
+def first_model_of(folder: Path, plan: str) -> torch.nn.Module:
+    (folder / "trial_file.py").write_text(FILE)
+    (folder / "plan.yaml").write_text(plan)
     house = House.load(folder / "plan.yaml")
     setting = Setting(house, house.cells[0], None, {}, torch.device("cpu"), 1, print)  # type: ignore[arg-type]
     return new_model(setting, 0)
@@ -169,6 +173,14 @@ def test_what_is_wrong_is_said_before_training(name: str, options: str, sentence
     assert text.startswith(f"variant mine: routing 'trial_file:{name}': ")
     assert sentence in text
     assert "\n" not in text
+
+
+def test_a_variant_that_is_nothing_but_its_routing_is_not_named_twice(tmp_path: Path) -> None:
+    plan = PLAN.replace(
+        "variants:\n  mine: {base: BASE, title: Mine, routing: 'OFNAME', routing_options: OPTIONS}\n", ""
+    )
+    with pytest.raises(RoutingError, match=r"^routing 'trial_file:nan': it returned scores with values"):
+        first_model_of(tmp_path, plan.replace("TASK", "mnist").replace("[mine]", "['trial_file:nan']"))
 
 
 def test_a_black_image_is_among_those_that_are_tried(tmp_path: Path) -> None:
