@@ -337,3 +337,4 @@ def test_weights_that_the_last_step_breaks_are_a_run_that_failed(
     assert np.isfinite(history["loss"]).all()
     assert (manifest["status"], manifest["steps"], manifest["final_loss"]) == ("failed", 11, None)
     assert manifest["reason"] == "weights are not finite after step 11, the last; no loss has seen them"
+    assert train_run(setting, 0, lambda *_: pytest.fail("trained again")) == manifest  # it is a result
