@@ -93,14 +93,14 @@ def test_what_is_random_or_looks_across_a_batch_in_training_alone_is_no_fault(tm
 
 def test_torch_s_settings_are_nobody_s_to_change(tmp_path: Path) -> None:
     before = torch_settings()
-    refuse_other_settings(before, "repeated:good")
+    refuse_other_settings(before, "routing 'repeated:good'")
     try:
         model_of(tmp_path, "setting")(torch.rand(1, 1, 28, 28))
         with pytest.raises(RoutingError, match="it changes the precision of float32 products"):
-            refuse_other_settings(before, "repeated:setting")
+            refuse_other_settings(before, "routing 'repeated:setting'")
     finally:
         torch.set_float32_matmul_precision(before["the precision of float32 products"])
-    refuse_other_settings(before, "repeated:good")
+    refuse_other_settings(before, "routing 'repeated:good'")
 
 
 CHANGES = {
@@ -135,7 +135,7 @@ def test_every_setting_that_decides_the_bits_of_other_rows_is_looked_at(name: st
     before = torch_settings()
     CHANGES[name]()
     with pytest.raises(RoutingError, match=f"^routing 'mine': it changes {name} for the whole process"):
-        refuse_other_settings(before, "mine")
+        refuse_other_settings(before, "routing 'mine'")
 
 
 @pytest.mark.usefixtures("_restored")
