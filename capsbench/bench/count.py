@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+ONLY_WRITE = {torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_}  # what was there is not read
 
 
 class _Bytes(TorchDispatchMode):
@@ -21,7 +24,8 @@ class _Bytes(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
             given = {word: value for word, value in (kwargs or {}).items() if word != "out"}  # it is returned too
-            tensors = [t for t in tree_leaves((args, given, out)) if isinstance(t, Tensor)]
+            read = args[1:] if func.overloadpacket in ONLY_WRITE else args
+            tensors = [t for t in tree_leaves((read, given, out)) if isinstance(t, Tensor)]
             self.moved += sum(t.numel() * t.element_size() for t in tensors)
         return out
 

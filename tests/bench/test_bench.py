@@ -233,6 +233,9 @@ def test_what_moves_and_what_is_held_is_counted() -> None:
     assert moved_bytes(lambda: a @ a) == 3 * 40_000
     assert moved_bytes(lambda: a.t()) == 0  # a view
     assert moved_bytes(lambda: torch.mm(a, a, out=b)) == 3 * 40_000  # what it writes to is counted once
+    assert moved_bytes(lambda: b.copy_(a)) == 2 * 40_000  # and what it only writes is not read
+    assert moved_bytes(lambda: b.zero_()) == moved_bytes(lambda: b.fill_(2.0)) == 40_000
+    assert moved_bytes(lambda: b.add_(a)) == 3 * 40_000
     assert flops(lambda: a @ a) == 2 * 100**3
     assert 80_000 <= peak_bytes(lambda: (a + 1) * 2, torch.device("cpu")) < 160_000
 
