@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from capsbench.cli.compiler import leave_out_compiler
 from capsbench.errors import CapsbenchError, DataError, PlanError, RoutingError
 from capsbench.plan import Cell, House
+from capsbench.plan.custom import forget_others
 from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots
 from capsbench.plan.outside import code_named
 from capsbench.plan.routings import is_custom
@@ -54,6 +55,7 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
 
     Raises RoutingError for an error that comes from there; any other is ours, and keeps its traceback.
     """
+    forget_others(cell.routing, house.path.parent)
     try:
         yield
     except CapsbenchError:

@@ -87,11 +87,18 @@ def _said(key: str, value: object) -> str:
 
 
 def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
-    """Trained numbers of the model at that image size; built without memory for its weights."""
+    """Trained numbers of the model at that image size; built without memory for its weights, or tried if from outside.
+
+    Raises RoutingError where a model from outside does not do what is expected of one.
+    """
     import torch
 
     from capsbench.models import build_model, count_parameters
 
+    if isinstance(spec, OutsideSpec):  # whose constructor may do anything
+        from capsbench.models.trial import build_and_try
+
+        return count_parameters(build_and_try(spec, image_size, folder or Path()))
     with torch.device("meta"):
         return count_parameters(build_model(spec, image_size, folder))
 
@@ -162,6 +169,7 @@ def show_variant(console: Console, name: str, folder: Path, planned: dict[str, S
             console.print("routing: tried on small batches, forward, backward, and again.")
     for task, kind in TASKS.items():
         variants = kind.model_construct(variants=[name])
-        if variants.unfit(spec) is None:
+        elsewhere = isinstance(spec, OutsideSpec) and task != spec.home  # it may be made for one size alone
+        if variants.unfit(spec) is None and not elsewhere:
             size = kind.IMAGE[0]
             console.print(f"{parameters(spec, size, folder):,} parameters on {task} ({size}x{size})")

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from capsbench.errors import RoutingError, nearest
 from capsbench.models.decoder import build_decoder, draw
 from capsbench.models.output import Output
+from capsbench.plan.custom import forget_others
 from capsbench.plan.outside import OutsideSpec
 from capsbench.plan.tasks import CLASSES
-from capsbench.routing.resolve import resolve
+from capsbench.routing.resolve import _importable, resolve
 
 _ARGUMENTS, _KEYWORDS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
@@ -37,15 +38,12 @@ class Outside(nn.Module):
         """Scores, and poses where the network returns them. Raises RoutingError for other shapes."""
         answer = self.net(images)
         scores, poses = (answer, None) if isinstance(answer, Tensor) else self._parts(answer)
-        expected = {"scores": [len(images), CLASSES]}
-        if self.decoder is not None:
-            expected["poses"] = [len(images), CLASSES, self.spec.dim]
-        for word, shape in expected.items():
-            value = scores if word == "scores" else poses
-            if not isinstance(value, Tensor) or list(value.shape) != shape:
-                found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                why = f", which reconstruction: {self.spec.reconstruction} draws from" if word == "poses" else ""
-                raise RoutingError(f"{self.name}: it must return {word} {shape}{why}, not {found}.")
+        self._check("scores", scores, [len(images), CLASSES], "")
+        drawn = self.decoder is not None
+        if poses is not None or drawn:
+            dim = self.spec.dim if drawn or not isinstance(poses, Tensor) else poses.shape[-1]
+            why = f", which reconstruction: {self.spec.reconstruction} draws from" if drawn else ""
+            self._check("poses", poses, [len(images), CLASSES, dim], why)
         return Output(scores, poses)
 
     def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
@@ -57,8 +55,13 @@ class Outside(nn.Module):
         """As errors name it."""
         return f"model {self.spec.model!r}"
 
+    def _check(self, word: str, value: Any, shape: list[int], why: str) -> None:
+        if not isinstance(value, Tensor) or list(value.shape) != shape:
+            found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise RoutingError(f"{self.name}: it must return {word} {shape}{why}, not {found}.")
+
     def _parts(self, answer: Any) -> tuple[Any, Any]:
-        if isinstance(answer, tuple | list) and len(answer) >= 2:
+        if isinstance(answer, Output) or (isinstance(answer, tuple | list) and len(answer) == 2):
             return answer[0], answer[1]
         raise RoutingError(
             f"{self.name}: it must return scores [B, {CLASSES}], or scores and poses [B, {CLASSES}, D], "
@@ -66,6 +69,7 @@ class Outside(nn.Module):
         )
 
     def _built(self, image_size: int, folder: Path | None) -> nn.Module:
+        forget_others(self.spec.model, folder)
         try:
             build = resolve(self.spec.model, folder)
         except RoutingError as error:  # whose words are a routing's
@@ -83,12 +87,15 @@ class Outside(nn.Module):
                 "its constructor take one, or say 1 for this variant under the task's `widths`."
             )
         own = {"image_size": image_size, "width": self.spec.width}
+        if said := sorted(own.keys() & self.spec.model_options):
+            raise RoutingError(f"{self.name}: model_options: {said[0]} is the plan's; leave it out.")
         given = {word: value for word, value in own.items() if word in takes} | self.spec.model_options
         for word, parameter in takes.items():
             always = parameter.default is parameter.empty and parameter.kind not in (_ARGUMENTS, _KEYWORDS)
             if always and word not in given:
                 raise RoutingError(f"{self.name}: model_options: its constructor needs {word!r}; say it there.")
-        net = build(**given)
+        with _importable(self.spec.model, self.spec.model.partition(":")[0], folder):  # it may import there
+            net = build(**given)
         if not isinstance(net, nn.Module):
             raise RoutingError(f"{self.name} must be a torch.nn.Module or return one, not {type(net).__name__}.")
         return net

@@ -13,6 +13,7 @@ from capsbench.errors import RoutingError
 from capsbench.models.capsule_layer import capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
+from capsbench.models.outside_trial import try_again
 from capsbench.models.trial import build_and_try
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
@@ -39,12 +40,15 @@ SETTINGS = {  # of torch, for the whole process: with another, every row that tr
 def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
-    Raises RoutingError as `build_and_try`, `refuse_other_settings` and `try_twice`.
+    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` or `try_again`.
     """
     before = torch_settings()
     model = build_and_try(spec, image_size, folder)
     refuse_other_settings(before, code_named(spec))
-    try_twice(model, image_size)
+    if isinstance(model, Outside):
+        try_again(model, image_size, folder)
+    else:
+        try_twice(model, image_size)
     return model
 
 
@@ -74,33 +78,29 @@ def refuse_other_settings(before: dict[str, Any], name: str) -> None:
 def try_twice(model: nn.Module, image_size: int) -> None:
     """Show copies of `model`, as it is evaluated, the same small batch twice, and its last image alone.
 
-    Raises RoutingError, naming the routing or model: it changes its votes in place, which diagnostics read after it; or
-    its poses (a model's scores) are others the second time (randomness, or state that outlives a call), or beside other
-    images.
+    Raises RoutingError, naming the routing: it changes its votes in place, which diagnostics read after it; or its
+    poses are others the second time (randomness, or state that outlives a call), or beside other images.
     """
     images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
     trial = channels_last(copy.deepcopy(model).eval())
     changed: list[str] = []
     for layer in capsule_layers(trial):
         _watch(layer.routing, changed)
-    if isinstance(trial, Outside):
-        name, what = trial.name, "scores"
-    else:
-        names = sorted({repr(layer.routing.routing_name) for layer in capsule_layers(trial)})
-        name, what = f"routing {' and '.join(names)}", "poses"
+    names = sorted({repr(layer.routing.routing_name) for layer in capsule_layers(trial)})
+    name = f"routing {' and '.join(names)}"
     with torch.no_grad():
-        first, second, alone = (getattr(trial(shown), what) for shown in (images, images, images[2:]))
+        first, second, alone = (trial(shown).poses for shown in (images, images, images[2:]))
     if changed:
         raise RoutingError(f"{name}: it changes its votes in place, which others read after it; change a copy.")
     if _apart(first, second):
         raise RoutingError(
-            f"{name}: shown the same images again, in evaluation, it gives other {what}; randomness, or state that "
+            f"{name}: shown the same images again, in evaluation, it gives other poses; randomness, or state that "
             "outlives a call, would make figures that nobody gets again. Leave either out where `self.training` is "
             "false."
         )
     if _apart(first[2:], alone):
         raise RoutingError(
-            f"{name}: in evaluation an image's {what} depend on the other images of its batch, so test digits "
+            f"{name}: in evaluation an image's poses depend on the other images of its batch, so test digits "
             "would decide each other's classes; look at one image at a time."
         )
 

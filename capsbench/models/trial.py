@@ -15,19 +15,21 @@ from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
+from capsbench.plan.custom import forget_others
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
 from capsbench.provenance import PACKAGE
 from capsbench.routing.types import Pass
 
-BOUNDED = ("margin", "spread", "nll")  # losses of lengths, activations and probabilities
-
 
 def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec whose routing, or which itself, lies in `folder`, tried.
 
-    Raises as `try_routing` and `try_model`.
+    Raises as `try_routing`, or of a model as `try_model` (capsbench/models/outside_trial.py).
     """
+    from capsbench.models.outside_trial import try_model  # which names errors as this file does
+
+    forget_others(getattr(spec, "routing", ""), folder)
     try:
         model = build_model(spec, image_size, folder)
     except CapsbenchError:
@@ -83,73 +85,6 @@ def _gradients(total: torch.Tensor, layer: CapsuleLayer) -> list[torch.Tensor | 
     if not total.requires_grad:
         return [None] * len(inputs)
     return list(torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True))
-
-
-def try_model(model: Outside, image_size: int, folder: Path) -> None:
-    """Send one small batch through copies of `model`, forth and back, one of its images black.
-
-    Raises RoutingError, naming the model and what was expected: shapes or values that do not fit its loss, a gradient
-    that is not finite or does not arrive, randomness that is not torch's, or whatever the user's code raised.
-    """
-    parameters = dict(model.net.named_parameters())
-    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in parameters.values()):
-        raise RoutingError(f"{model.name}: a lazy layer has no size before its first image; give it one.")
-    learned = [name for name, parameter in parameters.items() if parameter.requires_grad]
-    if not learned:
-        raise RoutingError(f"{model.name}: it has no parameter that learns.")
-    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
-    images[0] = 0
-    shown = images.clone()
-    try:
-        first, second = (_scores_and_gradients(model, shown, learned) for _ in range(2))
-        if model.spec.any_size:
-            with torch.no_grad():  # two digits, one above the other and side by side
-                for high, wide in ((2, 1), (1, 2)):
-                    copy.deepcopy(model).eval()(torch.rand(2, 1, high * image_size, wide * image_size))
-    except CapsbenchError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever the user's code does
-        raise RoutingError(f"{model.name}: {_what(error, folder)}") from error
-    scores, gradients = first
-    if not torch.equal(images, shown):
-        raise RoutingError(f"{model.name}: it changes its images in place, which others read after it; change a copy.")
-    if scores.dtype != images.dtype:
-        raise RoutingError(f"{model.name}: it must return scores of {images.dtype}, not {scores.dtype}.")
-    if not scores.isfinite().all():
-        raise RoutingError(f"{model.name}: its scores are not finite.")
-    if model.spec.loss in BOUNDED and not bool(((scores >= 0) & (scores <= 1 + 1e-6)).all()):
-        least, most = float(scores.min()), float(scores.max())
-        raise RoutingError(
-            f"{model.name}: loss {model.spec.loss} takes scores in [0, 1], not {least:.3g} to {most:.3g}; return "
-            "lengths or probabilities, or choose a cross entropy, which takes logits."
-        )
-    for name, gradient in zip(learned, gradients, strict=True):
-        if gradient is None:
-            raise RoutingError(
-                f"{model.name}: no gradient comes back to its parameter {name}, so it cannot be learned; use it, or "
-                "freeze it with requires_grad_(False)."
-            )
-        if not gradient.isfinite().all():
-            raise RoutingError(f"{model.name}: the gradient of its parameter {name} is not finite.")
-    if not torch.equal(scores, second[0]):
-        raise RoutingError(
-            f"{model.name}: in training, from the same seed of torch, it gives other scores the second time; take "
-            "random numbers from torch alone, and keep no state outside the module."
-        )
-
-
-def _scores_and_gradients(
-    model: Outside, images: torch.Tensor, learned: Sequence[str]
-) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
-    """What a copy of `model` answers in training, and the gradients of its parameters; None where none arrives."""
-    torch.manual_seed(0)  # as every step sets it
-    trial = channels_last(copy.deepcopy(model).train())
-    output = trial(images)
-    total = output.scores.sum() + (0 if output.poses is None else output.poses.sum())
-    inputs = [trial.net.get_parameter(name) for name in learned]
-    if not total.requires_grad:
-        return output.scores.detach(), [None] * len(inputs)
-    return output.scores.detach(), torch.autograd.grad(total, inputs, allow_unused=True)
 
 
 def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequence[int]) -> None:

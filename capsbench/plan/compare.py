@@ -59,7 +59,7 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     own_layers = OF_THE_MODEL
     if "routing" not in mine or "routing" not in theirs:  # passes of a layer that the other kind has none like
         own_layers |= {"iterations"}
-    keys = [key for key in mine if key in theirs]
+    keys = [key for key in mine if key in theirs and key != "capsules"]  # which a report asks, and no training
     rerouted = mine.get("routing") != theirs.get("routing")
     facts = ROUTINGS.get(str(mine.get("routing")))
     outside = any(is_custom(str(side.get("routing", ""))) for side in (mine, theirs))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
                 found[part] = path
                 waiting.extend(_imports(path, part))
     return found
+
+
+def forget_others(name: str, folder: Path | None) -> None:
+    """Let Python import the files of a routing or model outside anew where those of another plan have their names."""
+    if folder is None or not is_custom(name):
+        return
+    for module, path in custom_files(name, folder).items():
+        loaded = getattr(sys.modules.get(module), "__file__", None)
+        if loaded is None or Path(loaded).resolve() == path.resolve():
+            continue
+        installed = {"site-packages", "dist-packages"} & set(Path(loaded).parts)
+        if not installed and module.partition(".")[0] not in (*sys.stdlib_module_names, "capsbench"):
+            del sys.modules[module]
 
 
 def _root(module: str, folder: Path) -> Path | None:

@@ -185,7 +185,8 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
         raise PlanError(f"{file}: variant {name} names neither `base`, the variant that it changes, nor `model`.")
     kind = spec_of(model) if isinstance(model, str) else None
     if kind is None:
-        raise PlanError(f"{file}: variant {name}: model is {model!r}{nearest(model, SPECS)}")
+        hint = "; one of your own is my_file:MyModel." if {".", "_", "/"} & set(str(model)) else nearest(model, SPECS)
+        raise PlanError(f"{file}: variant {name}: model is {model!r}{hint}")
     if isinstance(values.get("share"), str) and model == "two-digit" and values["share"] != "all":
         raise PlanError(
             f"{file}: variant {name}: share must be 'all', the only sharing that works with images of any size."
@@ -194,6 +195,8 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
         raise PlanError(
             f"{file}: variant {name}: model {model} is from outside the suite, and its base is not; leave `base` out."
         )
+    if own and "width" in own and is_custom(model):
+        raise PlanError(f"{file}: variant {name}: its width is the plan's or its task's; say it there, under `widths`.")
     try:
         spec = kind.model_validate(values)
     except ValidationError as error:

@@ -57,7 +57,7 @@ def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
     if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
         return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
     if cell.task == "two_digit":
-        epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() else "CNN"]
+        epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() or getattr(cell.spec, "capsules", False) else "CNN"]
         words = f"{steps:,} steps, less than the source's {epochs} epochs"
         return [Reduction("training", words)] if seen < epochs * images else []
     return []

@@ -52,6 +52,7 @@ class Experiment:
     metric: str
     badge: str
     budget: str
+    scored: bool  # whether any row of the task has its figure
     comparable: bool  # with the paper's figure: its data, nothing reduced but for the budget short
     ours: Bar | None
     baseline: Bar | None
@@ -107,6 +108,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
         f"{metric.heading} ({condition})" if len(spec.conditions) > 1 else metric.heading,
         badge,
         budget_words(results).split(" (")[0],
+        bool(found),
         is_comparable(results, task),
         bar(ours),
         bar(best),

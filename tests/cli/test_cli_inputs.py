@@ -190,6 +190,21 @@ def test_what_is_wrong_with_a_model_is_told_before_another_variant_trains(place)
     assert not list(place.results.rglob("manifest.json"))
 
 
+def test_variants_of_a_plan_with_such_a_model_are_listed_and_its_mistakes_told(place) -> None:
+    (place.folder / "late.py").write_text(MODEL)
+    text = PLAN.replace("tasks:", OF_A_MODEL).replace("[cnn]", "[cnn, x], widths: {x: 1}")
+    (place.folder / "tiny.yaml").write_text(text)
+    said = place.capsbench("variants", "x", "--plan", "tiny.yaml")
+    assert said.code == 0, said.text
+    assert said.out.endswith("and again.\n7,850 parameters on mnist (28x28)\n")  # of other sizes nobody has asked
+    assert "7,850" in place.capsbench("variants", "--plan", "tiny.yaml").out
+    (place.folder / "late.py").write_text(MODEL.replace("super().__init__()", "super().__init__(None)"))
+    for asked in (["x"], []):
+        said = place.capsbench("variants", *asked, "--plan", "tiny.yaml")
+        assert said.code == 2, said.text
+        assert said.err.startswith("capsbench: model 'late:Late': late.py, line 7: it raised TypeError: ")
+
+
 def test_an_error_of_the_suite_s_own_keeps_its_traceback(place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.folder / "late.py").write_text(LATE.format(condition="False"))
     (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,161 +14,12 @@ from capsbench.models.repeatable import build_and_try_twice
 from capsbench.plan.load import build_spec
 from capsbench.plan.variants import Spec
 
-FILE = """
-import random
-import torch
-from torch import nn
-
-CALLS = []
-
-class Good(nn.Module):
-    def __init__(self, image_size, width=1.0, bias=True):
-        super().__init__()
-        self.pixels = image_size**2
-        self.vectors = nn.Linear(self.pixels, 10 * max(1, round(16 * width)), bias=bias)
-
-    def forward(self, images):
-        poses = self.vectors(images.flatten(1)).unflatten(1, (10, -1))
-        length = poses.square().sum(2).add(1e-9).sqrt()
-        return length / (1 + length), poses
-
-class Logits(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.classes = nn.Linear(784, 10)
-
-    def forward(self, images):
-        return self.classes(images.flatten(1))
-
-def made(classes=10):
-    net = Logits()
-    net.classes = nn.Linear(784, classes)
-    return net
-
-def a_number():
-    return 3.0
-
-class AnySize(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.classes = nn.Conv2d(1, 10, 5)
-
-    def forward(self, images):
-        return self.classes(images).mean((2, 3))
-
-class Anything(Logits):
-    def __init__(self, **options):
-        super().__init__()
-
-class Needy(Logits):
-    def __init__(self, strength):
-        super().__init__()
-
-class Raising(Logits):
-    def __init__(self):
-        super().__init__()
-        self.weight = {}["weight"]
-
-class Crash(Logits):
-    def forward(self, images):
-        return super().forward(images).reshape(3, 7)
-
-class Text(Logits):
-    def forward(self, images):
-        return "scores"
-
-class Transposed(Logits):
-    def forward(self, images):
-        return super().forward(images).t()
-
-class Doubles(Logits):
-    def forward(self, images):
-        return super().forward(images).double()
-
-class Nan(Logits):
-    def forward(self, images):
-        return super().forward(images) / 0
-
-class NanOnBlack(Good):
-    def forward(self, images):
-        x = images.flatten(1)
-        return Good.forward(self, x / x.norm(dim=1, keepdim=True))
-
-class Steep(Good):
-    def forward(self, images):
-        scores, poses = Good.forward(self, images)
-        return scores + (poses * 0).sum(2).sqrt(), poses
-
-class Idle(Logits):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(3, 3)
-
-class Frozen(Idle):
-    def __init__(self):
-        super().__init__()
-        self.head.requires_grad_(False)
-
-class AllFrozen(Logits):
-    def __init__(self):
-        super().__init__()
-        self.requires_grad_(False)
-
-class Detached(Logits):
-    def forward(self, images):
-        return super().forward(images).detach()
-
-class Lazy(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.classes = nn.LazyLinear(10)
-
-    def forward(self, images):
-        return self.classes(images.flatten(1))
-
-class InPlace(Logits):
-    def forward(self, images):
-        return super().forward(images.mul_(2))
-
-class Dropping(Logits):
-    def forward(self, images):
-        return super().forward(nn.functional.dropout(images, 0.5, self.training))
-
-class Normed(Logits):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm2d(1)
-
-    def forward(self, images):
-        return super().forward(self.norm(images))
-
-class Noisy(Logits):
-    def forward(self, images):
-        return super().forward(images + torch.randn_like(images))
-
-class Python(Logits):
-    def forward(self, images):
-        return super().forward(images * (random.random() if self.training else 1))
-
-class Counting(Logits):
-    def forward(self, images):
-        CALLS.append(1)
-        return super().forward(images * (1 if self.training else len(CALLS)))
-
-class Across(Logits):
-    def forward(self, images):
-        return super().forward(images - images.mean(0))
-
-class Setting(Logits):
-    def __init__(self):
-        super().__init__()
-        torch.set_float32_matmul_precision("medium")
-"""
+FILE = Path(__file__).with_name("outside_models.py")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "my_models.py").write_text(FILE)
+    shutil.copy(FILE, tmp_path / "my_models.py")
     return tmp_path
 
 
@@ -224,7 +76,28 @@ WRONG = {
     "InPlace": ({}, "it changes its images in place"),
     "Noisy": ({}, "shown the same images again, in evaluation, it gives other scores"),
     "Python": ({}, "in training, from the same seed of torch, it gives other scores the second time"),
-    "Counting": ({}, "shown the same images again, in evaluation, it gives other scores"),
+    "Counting": ({}, "in evaluation, another model with its weights and buffers gives other scores"),
+    "Plain": ({}, "in training, another model with its weights and buffers gives other scores"),
+    "Mean": ({}, "in evaluation, another model with its weights and buffers gives other scores"),
+    "Steps": ({}, "in training, another model with its weights and buffers gives other scores"),
+    "InAList": ({}, "in training, another model with its weights and buffers gives other scores"),
+    "Generator": ({}, "in training, another model with its weights and buffers gives other scores"),
+    "Later": ({}, "it makes extra when it first sees images, which is too late to be learned; make it in the"),
+    "Numpy": ({}, "built twice from one seed of torch it starts with other weights the second time"),
+    "OwnSeed": ({}, "it starts with the same weights whatever torch's seed is"),
+    "Seeded": ({}, "it sets torch's seed, which is each run's own; leave it alone."),
+    "Tied": ({}, "classes.weight and other.weight lie in the same memory, which a file of weights cannot hold"),
+    "Extra": ({}, "its state has _extra_state, no tensor, which a file of weights cannot hold."),
+    "Complex": ({}, "its parameter turn is of torch.complex64, not torch.float32."),
+    "NanLater": ({}, "its scores are not finite."),
+    "DoublePoses": (
+        {"loss": "margin", "reconstruction": "paper"},
+        "it must return poses of torch.float32, not torch.floa",
+    ),
+    "Pictures": ({}, "it must return poses [3, 10, 28], not [3, 28, 28]."),
+    "Three": ({}, "it must return scores [B, 10], or scores and poses [B, 10, D], not tuple."),
+    "Words": ({}, "it must return poses [3, 10, 16], not str."),
+    "PosesAlone": ({}, "no gradient comes back to its parameter vectors.weight"),
     "Across": ({}, "in evaluation an image's scores depend on the other images of its batch"),
 }
 
@@ -258,7 +131,7 @@ def test_scores_have_to_be_what_the_loss_takes(folder: Path) -> None:
 def test_a_model_of_any_size_takes_two_digits(folder: Path) -> None:
     build_and_try_twice(spec_of("AnySize", any_size=True), 28, folder)
     with pytest.raises(
-        RoutingError, match=r"model 'my_models:Logits': my_models.py, line \d+: it raised RuntimeError: "
+        RoutingError, match=r"'my_models:Logits', shown images of 56x28: my_models.py, line \d+: it raised Runtime"
     ):
         build_and_try_twice(spec_of("Logits", any_size=True), 28, folder)
 
@@ -268,7 +141,32 @@ def test_a_width_that_changes_nothing_is_refused(folder: Path) -> None:
         build_model(spec_of("Logits").scaled(0.125), 28, folder)
 
 
-@pytest.mark.parametrize("name", ["Dropping", "Normed", "Frozen"])
+def test_probabilities_sum_to_one(folder: Path) -> None:
+    with pytest.raises(RoutingError, match=r"loss nll takes scores that sum to 1, not to [3-7]"):
+        build_and_try_twice(spec_of("Sigmoids", loss="nll"), 28, folder)
+    build_and_try_twice(spec_of("Sigmoids", loss="margin"), 28, folder)
+
+
+def test_width_and_size_are_the_plan_s(folder: Path) -> None:
+    for word in ("width", "image_size"):
+        with pytest.raises(RoutingError, match=f"model_options: {word} is the plan's; leave it out."):
+            build_model(spec_of("Good", loss="margin", model_options={word: 1}), 28, folder)
+
+
+def test_files_of_one_name_beside_two_plans_are_each_plan_s_own(tmp_path: Path) -> None:
+    for name, features in (("one", 11), ("two", 12)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "constants.py").write_text(f"FEATURES = {features}\n")
+        (tmp_path / name / f"net_{name}.py").write_text(
+            "import torch\nfrom constants import FEATURES\n\ndef net():\n    return torch.nn.Sequential("
+            "torch.nn.Flatten(), torch.nn.Linear(784, FEATURES), torch.nn.Linear(FEATURES, 10))\n"
+        )
+    for name, features in (("one", 11), ("two", 12), ("one", 11)):
+        spec = build_spec({"model": f"net_{name}:net", "loss": "cross-entropy"}, Path("plan.yaml"), "mine")
+        assert build_model(spec, 28, tmp_path / name).net[1].out_features == features
+
+
+@pytest.mark.parametrize("name", ["Dropping", "Normed", "Frozen", "Shares"])
 def test_what_is_random_or_looks_across_a_batch_in_training_alone_is_no_fault(folder: Path, name: str) -> None:
     build_and_try_twice(spec_of(name), 28, folder)
 

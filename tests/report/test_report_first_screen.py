@@ -161,6 +161,13 @@ def test_a_capsnet_beside_the_capsules_of_two_digits_does_not_hide_them(tmp_path
     assert found.ours is None
 
 
+def test_rows_that_no_strip_draws_are_not_called_unscored(tmp_path: Path) -> None:
+    folder = toy.write_toy(tmp_path / "own", tasks={"mnist": ["capsnet-r1"]})
+    page = html.unescape(toy_claims.write_page(folder, folder / "report.html").read_text())
+    assert "other rows than the paper's: see the table" in page
+    assert "nothing scored yet" not in page
+
+
 def test_the_scale_holds_intervals_but_those_that_would_press_all_else_together(folder: Path) -> None:
     def scale(*errors: float) -> tuple[str, str]:
         for seed, error in enumerate(errors):

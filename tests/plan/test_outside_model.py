@@ -100,6 +100,12 @@ def test_its_variant_has_its_words_and_the_plan_s_width(plan: Path) -> None:
         ),
         ("my_file:MyModel", "../my_file:MyModel", "there is no model '../my_file:MyModel'; outside the package it is"),
         ("my_file:MyModel", "capsnt", "variant mine: model is 'capsnt'; did you mean 'capsnet'?"),
+        ("my_file:MyModel", "my_file.MyModel", "model is 'my_file.MyModel'; one of your own is my_file:MyModel."),
+        (
+            "loss: margin",
+            "loss: margin, width: 0.5",
+            "variant mine: its width is the plan's or its task's; say it there",
+        ),
         ("loss: margin", "routing: dynamic", "unknown key 'routing' in mine"),
         (", loss: margin", "", "key 'mine.loss' is missing."),
         ("loss: margin", "loss: margin, dim: 8", "variant mine: dim does nothing, since reconstruction is none"),
@@ -151,6 +157,26 @@ def read_by_the_report(spec: Spec) -> Run:
     manifest: Any = SimpleNamespace(config={"variant": spec.model_dump()})
     key: Any = None
     return Run(key, Path(), manifest)
+
+
+def test_capsules_of_one_s_own_train_as_long_as_the_source_s_capsules(plan: Path) -> None:
+    text = PAIRS.replace("reduced", "short").replace("steps: 1", "epochs: 100").replace("[0]", "[0, 1, 2, 3, 4]")
+    text = text.replace("two_digit: {", "two_digit: {training: {epochs: 10, decay: 1.0}, ")
+    plan.write_text(text.replace("{model: 'my_file:MyModel', loss: margin}", "{base: control, capsules: false}"))
+    capsules, baseline = House.load(plan).cells
+    house = House.load(plan)
+    assert house.reductions(capsules) == []
+    assert house.reductions(baseline) == ["4,688 steps, less than the source's 20 epochs"]
+
+
+def test_whether_it_has_capsules_is_no_factor(plan: Path) -> None:
+    plan.write_text(PLAN.replace("model_options: {depth: 3}", "capsules: false, model_options: {depth: 3}"))
+    row = next(
+        row
+        for row in House.load(plan).describe({})["comparisons"]["ablation"]["mnist"]
+        if row["variant"] == "mine-deeper"
+    )
+    assert [each["factor"] for each in row["differs"]] == ["model_options"]
 
 
 def test_passes_of_routing_are_not_asked_of_it(plan: Path) -> None:

@@ -1,0 +1,213 @@
+"""A model from outside the package, tried before it trains: what a run, its file of weights and its figures need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.errors import CapsbenchError, RoutingError
+from capsbench.models.layout import channels_last
+from capsbench.models.outside import Outside
+from capsbench.models.trial import _what
+
+BOUNDED = ("margin", "spread", "nll")  # losses of lengths, activations and probabilities
+CLOSE = 1e-3  # of the largest score: sums in another order differ by a millionth, other images by far more
+
+
+def try_model(model: Outside, image_size: int, folder: Path) -> None:
+    """Send a small batch, one of its images black, through models of this spec and weights, forth and back.
+
+    Raises RoutingError, naming the model and what was expected: shapes or values that do not fit its loss, a gradient
+    that is not finite or does not arrive, randomness that is not torch's, state that a file of weights does not hold,
+    or whatever the user's code raised.
+    """
+    size = f"{image_size}x{image_size}"
+    try:
+        with torch.random.fork_rng(devices=[]):
+            _try(model, image_size, folder)
+            for high, wide in ((2, 1), (1, 2)) if model.spec.any_size else ():  # two digits
+                size = f"{high * image_size}x{wide * image_size}"
+                with torch.no_grad():
+                    shown = torch.rand(2, 1, high * image_size, wide * image_size)
+                    _check_values(model, _like(model, image_size, folder).eval()(shown).scores)
+    except CapsbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code does
+        raise RoutingError(f"{model.name}, shown images of {size}: {_what(error, folder)}") from error
+
+
+def try_again(model: Outside, image_size: int, folder: Path) -> None:
+    """Show a model of this spec and weights, as it is evaluated, the same small batch twice, and its last image alone.
+
+    Raises RoutingError: its scores are others the second time (randomness, or state that outlives a call), or beside
+    other images.
+    """
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    trial = _like(model, image_size, folder).eval()
+    with torch.no_grad():
+        first, second, alone = (trial(shown).scores for shown in (images, images, images[2:]))
+    if _apart(first, second):
+        raise RoutingError(
+            f"{model.name}: shown the same images again, in evaluation, it gives other scores; randomness, or state "
+            "that outlives a call, would make figures that nobody gets again. Leave either out where `self.training` "
+            "is false."
+        )
+    if _apart(first[2:], alone):
+        raise RoutingError(
+            f"{model.name}: in evaluation an image's scores depend on the other images of its batch, so test digits "
+            "would decide each other's classes; look at one image at a time."
+        )
+
+
+def _try(model: Outside, image_size: int, folder: Path) -> None:
+    _check_state(model)
+    first, second, other = (_built(model, image_size, folder, seed) for seed in (0, 0, 1))
+    _check_seeds(model, first, second, other)
+    learned = [name for name, parameter in model.net.named_parameters() if parameter.requires_grad]
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    images[0] = 0
+    shown = images.clone()
+    for trial in (first, second):
+        trial.load_state_dict(model.state_dict())
+    scores, gradients = _in_training(first, shown, learned)
+    if not torch.equal(images, shown):
+        raise RoutingError(f"{model.name}: it changes its images in place, which others read after it; change a copy.")
+    _check_values(model, scores)
+    for name, gradient in zip(learned, gradients, strict=True):
+        if gradient is None:
+            raise RoutingError(
+                f"{model.name}: no gradient comes back to its parameter {name}, so it cannot be learned; use it, or "
+                "freeze it with requires_grad_(False)."
+            )
+        if not gradient.isfinite().all():
+            raise RoutingError(f"{model.name}: the gradient of its parameter {name} is not finite.")
+    if not torch.equal(scores, _in_training(second, shown, learned)[0]):
+        raise RoutingError(
+            f"{model.name}: in training, from the same seed of torch, it gives other scores the second time; take "
+            "random numbers from torch's own generator alone, and keep no state outside the module."
+        )
+    if made := sorted(first.state_dict().keys() - model.state_dict().keys()):
+        raise RoutingError(
+            f"{model.name}: it makes {made[0].removeprefix('net.')} when it first sees images, which is too late to be "
+            "learned; make it in the constructor."
+        )
+    _check_restored(first, other, shown)
+
+
+def _check_state(model: Outside) -> None:
+    """Raise RoutingError for what an optimiser or a file of weights cannot hold."""
+    state = model.net.state_dict()
+    parameters = dict(model.net.named_parameters())
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in parameters.values()):
+        raise RoutingError(f"{model.name}: a lazy layer has no size before its first image; give it one.")
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise RoutingError(f"{model.name}: it has no parameter that learns.")
+    for name, parameter in parameters.items():
+        if parameter.dtype != torch.float32:
+            raise RoutingError(f"{model.name}: its parameter {name} is of {parameter.dtype}, not torch.float32.")
+    places: dict[int, str] = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise RoutingError(f"{model.name}: its state has {name}, no tensor, which a file of weights cannot hold.")
+        other = places.setdefault(value.untyped_storage().data_ptr(), name) if value.numel() else name
+        if other != name:
+            raise RoutingError(
+                f"{model.name}: {other} and {name} lie in the same memory, which a file of weights cannot hold; keep "
+                "what is shared under one name."
+            )
+
+
+def _check_seeds(model: Outside, first: Outside, second: Outside, other: Outside) -> None:
+    """Raise RoutingError unless first weights follow torch's seed: `first` and `second` have one, `other` another."""
+    again, elsewhere = second.net.state_dict(), dict(other.net.named_parameters())
+    if any(not torch.equal(value, again[name]) for name, value in first.net.state_dict().items()):
+        raise RoutingError(
+            f"{model.name}: built twice from one seed of torch it starts with other weights the second time; draw them "
+            "from torch's own generator."
+        )
+    drawn = [
+        (name, value) for name, value in first.net.named_parameters() if value.numel() and value.std(correction=0) > 0
+    ]
+    if drawn and all(torch.equal(value, elsewhere[name]) for name, value in drawn):
+        raise RoutingError(
+            f"{model.name}: it starts with the same weights whatever torch's seed is, so that every seed would be the "
+            "same run; draw them from torch's own generator, and set no seed."
+        )
+
+
+def _check_restored(trained: Outside, other: Outside, images: Tensor) -> None:
+    """Raise RoutingError unless `other`, given the state of `trained`, computes the same, as a run that goes on."""
+    for _ in range(2):
+        _seeded(trained.train(), images)
+    other.load_state_dict(trained.state_dict())
+    for mode, training in (("training", True), ("evaluation", False)):
+        ours, theirs = (_seeded(model.train(training), images) for model in (trained, other))
+        _check_values(trained, ours)
+        if not torch.equal(ours, theirs):
+            raise RoutingError(
+                f"{trained.name}: in {mode}, another model with its weights and buffers gives other scores, and so "
+                "would a run that is evaluated or goes on; keep what it computes with in parameters, persistent "
+                "buffers (register_buffer) and nn.ModuleList, and set no seed."
+            )
+
+
+def _check_values(model: Outside, scores: Tensor) -> None:
+    """Raise RoutingError for scores that are not what the loss takes."""
+    if scores.dtype != torch.float32:
+        raise RoutingError(f"{model.name}: it must return scores of torch.float32, not {scores.dtype}.")
+    if not scores.isfinite().all():
+        raise RoutingError(f"{model.name}: its scores are not finite.")
+    loss = model.spec.loss
+    if loss in BOUNDED and not bool(((scores >= 0) & (scores <= 1 + 1e-6)).all()):
+        raise RoutingError(
+            f"{model.name}: loss {loss} takes scores in [0, 1], not {float(scores.min()):.3g} to "
+            f"{float(scores.max()):.3g}; return lengths or probabilities, or choose a cross entropy, of logits."
+        )
+    if loss == "nll" and bool(((scores.sum(1) - 1).abs() > 1e-3).any()):
+        raise RoutingError(f"{model.name}: loss nll takes scores that sum to 1, not to {float(scores[0].sum()):.3g}.")
+
+
+def _in_training(trial: Outside, images: Tensor, learned: Sequence[str]) -> tuple[Tensor, Sequence[Tensor | None]]:
+    """What `trial` answers in training, and the gradients of its parameters; None where none arrives."""
+    torch.manual_seed(0)  # as every step sets it
+    output = trial.train()(images)
+    total = output.scores.sum()
+    if trial.decoder is not None and output.poses is not None:
+        if output.poses.dtype != torch.float32:
+            raise RoutingError(f"{trial.name}: it must return poses of torch.float32, not {output.poses.dtype}.")
+        total = total + output.poses.sum()
+    inputs = [trial.net.get_parameter(name) for name in learned]
+    if not total.requires_grad:
+        return output.scores.detach(), [None] * len(inputs)
+    return output.scores.detach(), torch.autograd.grad(total, inputs, allow_unused=True)
+
+
+def _seeded(model: Outside, images: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        scores: Tensor = model(images).scores
+    return scores
+
+
+def _built(model: Outside, image_size: int, folder: Path, seed: int) -> Outside:
+    """Another model of the same spec, its first weights from that seed. Raises RoutingError where it sets another."""
+    torch.manual_seed(seed)
+    other = channels_last(Outside(model.spec, image_size, folder))
+    if torch.initial_seed() != seed:
+        raise RoutingError(f"{model.name}: it sets torch's seed, which is each run's own; leave it alone.")
+    return other
+
+
+def _like(model: Outside, image_size: int, folder: Path) -> Outside:
+    """Another model of the same spec and state."""
+    with torch.random.fork_rng(devices=[]):
+        other = _built(model, image_size, folder, 0)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def _apart(a: Tensor, b: Tensor) -> bool:
+    return not bool((a - b).abs().max() <= CLOSE * a.abs().max())  # NaN is apart from everything
