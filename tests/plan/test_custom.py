@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from capsbench.errors import PlanError
 from capsbench.plan import House
-from capsbench.plan.custom import custom_files
+from capsbench.plan.custom import custom_files, forget_others
 from capsbench.plan.done import run_digests
 
 PLAN = """
@@ -163,6 +165,26 @@ def test_a_bare_routing_is_the_paper_s_capsnet_with_another_routing(folder: Path
     assert (mine.squash, mine.normaliser, mine.iterations) == (None, None, 3)
     same = paper.model_dump(exclude={"title", "source", "routing", "squash", "normaliser", "reconstruction"})
     assert {key: value for key, value in mine.model_dump().items() if key in same} == same
+
+
+def test_files_of_another_plan_s_folder_are_imported_anew_and_no_others(folder: Path, monkeypatch) -> None:
+    other = folder / "other"
+    other.mkdir()
+    for place in (folder, other):
+        (place / "helper_of_a_plan.py").write_text("x = 1\n")
+        (place / "json.py").write_text("x = 1\n")  # Python has its own, which stays
+    (folder / "my_file.py").write_text("import helper_of_a_plan, json\n" + ROUTING)
+    standard = sys.modules["json"]
+    for place, kept in ((other, False), (folder, True)):
+        loaded = ModuleType("helper_of_a_plan")
+        loaded.__file__ = str(place / "helper_of_a_plan.py")
+        monkeypatch.setitem(sys.modules, "helper_of_a_plan", loaded)
+        forget_others("my_file:my_routing", folder)
+        assert ("helper_of_a_plan" in sys.modules) == kept
+    forget_others("dynamic", folder)
+    forget_others("my_file:my_routing", None)
+    assert sys.modules["json"] is standard
+    assert sys.modules["helper_of_a_plan"] is loaded
 
 
 def test_two_variants_in_one_folder_are_refused(folder: Path) -> None:
