@@ -124,7 +124,7 @@ def test_the_report_and_the_crate_have_them(plan: Path) -> None:
     house, _ = open_house(plan)
     page = (house.folder / "report.html").read_text()
     assert f"snakemake --configfile results/{house.name}/plan/custom-routing.yaml" in page
-    assert "A copy of it, with the routings from outside that it names, lies in" in page
+    assert "A copy of it, with the code from outside that it names, lies in" in page
     cache = house.folder / "plan" / "__pycache__"
     cache.mkdir()
     (cache / "my_routing.cpython-311.pyc").write_bytes(b"of a run of the copy")
