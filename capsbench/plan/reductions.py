@@ -20,6 +20,8 @@ def reduced(house: House, cell: Cell) -> list[Reduction]:
         found.append(Reduction("experiment", "UCI digits, not MNIST"))
     if cell.width != 1:
         own = f" ({cell.variant})" if cell.variant in cell.options.widths else ""
+        if not own and 1 in cell.options.widths.values():  # of which no words would tell
+            own = f" (all but {', '.join(cell.options.widths)})"
         found.append(Reduction("experiment", f"width {_fraction(cell.width)}{own}"))
     if house.plan.budget == "reduced":
         training = cell.training

@@ -193,3 +193,14 @@ def test_only_what_is_less_is_said(tmp_path: Path, task: str, words: list[str]) 
     plan = house(tmp_path, SHORT % "", task)
     (cell,) = plan.cells
     assert [found.words for found in plan.reduced(cell) if "steps" not in found.words] == words
+
+
+def test_rows_at_full_width_are_named_where_others_are_narrower(tmp_path: Path) -> None:
+    said = house(
+        tmp_path,
+        (SHORT % "") + "width: 0.25\n",
+        "mnist: {variants: [cnn, capsnet-r1, capsnet-r3], widths: {capsnet-r1: 1, capsnet-r3: 0.5}}",
+    )
+    words = [word for word in said.task_reductions("mnist") if word.startswith("width")]
+    assert words == ["width 1/4 (all but capsnet-r1, capsnet-r3)", "width 1/2 (capsnet-r3)"]
+    assert not any(word.startswith("width") for word in said.reductions(said.cells[1]))
