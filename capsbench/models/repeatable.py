@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from capsbench.errors import RoutingError
+from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
@@ -40,7 +41,7 @@ SETTINGS = {  # of torch, for the whole process: with another, every row that tr
 def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
-    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` or `try_again`.
+    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` and `try_restored`, or `try_again`.
     """
     before = torch_settings()
     model = build_and_try(spec, image_size, folder)
@@ -49,6 +50,7 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
         try_again(model, image_size, folder)
     else:
         try_twice(model, image_size)
+        try_restored(model, build_model(spec, image_size, folder), image_size)
     return model
 
 
@@ -86,8 +88,7 @@ def try_twice(model: nn.Module, image_size: int) -> None:
     changed: list[str] = []
     for layer in capsule_layers(trial):
         _watch(layer.routing, changed)
-    names = sorted({repr(layer.routing.routing_name) for layer in capsule_layers(trial)})
-    name = f"routing {' and '.join(names)}"
+    name = _names(trial)
     with torch.no_grad():
         first, second, alone = (trial(shown).poses for shown in (images, images, images[2:]))
     if changed:
@@ -103,6 +104,35 @@ def try_twice(model: nn.Module, image_size: int) -> None:
             f"{name}: in evaluation an image's poses depend on the other images of its batch, so test digits "
             "would decide each other's classes; look at one image at a time."
         )
+
+
+def try_restored(model: nn.Module, other: nn.Module, image_size: int) -> None:
+    """Give `other`, of the same spec, the state of a copy of `model` that has trained, and show both the same images.
+
+    Raises RoutingError, naming the routing: its poses differ, so it computes with something that a file of weights does
+    not hold, and a run that is evaluated or goes on would do so without it.
+    """
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    trained, other = channels_last(copy.deepcopy(model).train()), channels_last(other)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for _ in range(2):
+            trained(images)
+        other.load_state_dict(trained.state_dict())
+        for mode, training in (("training", True), ("evaluation", False)):
+            poses = []
+            for one in (trained, other):
+                torch.manual_seed(0)  # as every step sets it
+                poses.append(one.train(training)(images).poses)
+            if not torch.equal(*poses):
+                raise RoutingError(
+                    f"{_names(model)}: in {mode}, another model with its weights and buffers gives other poses, and so "
+                    "would a run that is evaluated or goes on; keep what it computes with in parameters and persistent "
+                    "buffers (register_buffer)."
+                )
+
+
+def _names(model: nn.Module) -> str:
+    return f"routing {' and '.join(sorted({repr(layer.routing.routing_name) for layer in capsule_layers(model)}))}"
 
 
 def _watch(routing: nn.Module, changed: list[str]) -> None:

@@ -53,6 +53,24 @@ class Normed(nn.Module):
     def forward(self, votes):
         return good(self.norm(votes.flatten(0, 1)).view_as(votes))
 
+class Attribute(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.turn = torch.randn(dim, dim)
+
+    def forward(self, votes):
+        return good(votes @ self.turn)
+
+class RunningMean(nn.Module):
+    def __init__(self, outputs, persistent=False):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(outputs, 1), persistent=persistent)
+
+    def forward(self, votes):
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * votes.detach().mean((0, 1, 3)).unsqueeze(1)
+        return good(votes - (0 if self.training else self.mean))
+
 def setting(votes):
     torch.set_float32_matmul_precision("medium")
     return good(votes)
@@ -89,6 +107,21 @@ def test_what_is_random_or_looks_across_a_batch_in_training_alone_is_no_fault(tm
     model = model_of(tmp_path, name)
     try_twice(model, 28)
     assert model.training
+
+
+@pytest.mark.parametrize(("name", "mode"), [("Attribute", "training"), ("RunningMean", "evaluation")])
+def test_what_a_file_of_weights_does_not_hold_is_refused(tmp_path: Path, name: str, mode: str) -> None:
+    model = model_of(tmp_path, name)
+    words = f"^routing 'repeated:{name}': in {mode}, another model with its weights and buffers gives other poses"
+    with pytest.raises(RoutingError, match=words):
+        build_and_try_twice(model.spec, 28, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["good", "Dropping", "Normed", "RunningMean"])
+def test_what_it_holds_is_no_fault(tmp_path: Path, name: str) -> None:
+    options = {"routing_options": {"persistent": True}} if name == "RunningMean" else {}
+    spec = model_of(tmp_path, name).spec.model_copy(update=options)
+    build_and_try_twice(spec, 28, tmp_path)
 
 
 def test_torch_s_settings_are_nobody_s_to_change(tmp_path: Path) -> None:
