@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
+from capsbench.models.steady import refuse_unsaved, refuse_unsteady
 from capsbench.models.trial import _what
 
 BOUNDED = ("margin", "spread", "nll")  # losses of lengths, activations and probabilities
-CLOSE = 1e-3  # of the largest score: sums in another order differ by a millionth, other images by far more
 
 
 def try_model(model: Outside, image_size: int, folder: Path) -> None:
@@ -40,26 +40,9 @@ def try_model(model: Outside, image_size: int, folder: Path) -> None:
 
 
 def try_again(model: Outside, image_size: int, folder: Path) -> None:
-    """Show a model of this spec and weights, as it is evaluated, the same small batch twice, and its last image alone.
-
-    Raises RoutingError: its scores are others the second time (randomness, or state that outlives a call), or beside
-    other images.
-    """
+    """Show a model of this spec and weights, as it is evaluated, a small batch. Raises as `refuse_unsteady`."""
     images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
-    trial = _like(model, image_size, folder).eval()
-    with torch.no_grad():
-        first, second, alone = (trial(shown).scores for shown in (images, images, images[2:]))
-    if _apart(first, second):
-        raise RoutingError(
-            f"{model.name}: shown the same images again, in evaluation, it gives other scores; randomness, or state "
-            "that outlives a call, would make figures that nobody gets again. Leave either out where `self.training` "
-            "is false."
-        )
-    if _apart(first[2:], alone):
-        raise RoutingError(
-            f"{model.name}: in evaluation an image's scores depend on the other images of its batch, so test digits "
-            "would decide each other's classes; look at one image at a time."
-        )
+    refuse_unsteady(_like(model, image_size, folder).eval(), images, "scores", model.name)
 
 
 def _try(model: Outside, image_size: int, folder: Path) -> None:
@@ -94,7 +77,9 @@ def _try(model: Outside, image_size: int, folder: Path) -> None:
             f"{model.name}: it makes {made[0].removeprefix('net.')} when it first sees images, which is too late to be "
             "learned; make it in the constructor."
         )
-    _check_restored(first, other, shown)
+    with torch.no_grad():
+        _check_values(model, first.eval()(shown).scores)
+    refuse_unsaved(first, other, shown, "scores", model.name)
 
 
 def _check_state(model: Outside) -> None:
@@ -138,22 +123,6 @@ def _check_seeds(model: Outside, first: Outside, second: Outside, other: Outside
         )
 
 
-def _check_restored(trained: Outside, other: Outside, images: Tensor) -> None:
-    """Raise RoutingError unless `other`, given the state of `trained`, computes the same, as a run that goes on."""
-    for _ in range(2):
-        _seeded(trained.train(), images)
-    other.load_state_dict(trained.state_dict())
-    for mode, training in (("training", True), ("evaluation", False)):
-        ours, theirs = (_seeded(model.train(training), images) for model in (trained, other))
-        _check_values(trained, ours)
-        if not torch.equal(ours, theirs):
-            raise RoutingError(
-                f"{trained.name}: in {mode}, another model with its weights and buffers gives other scores, and so "
-                "would a run that is evaluated or goes on; keep what it computes with in parameters, persistent "
-                "buffers (register_buffer) and nn.ModuleList, and set no seed."
-            )
-
-
 def _check_values(model: Outside, scores: Tensor) -> None:
     """Raise RoutingError for scores that are not what the loss takes."""
     if scores.dtype != torch.float32:
@@ -185,13 +154,6 @@ def _in_training(trial: Outside, images: Tensor, learned: Sequence[str]) -> tupl
     return output.scores.detach(), torch.autograd.grad(total, inputs, allow_unused=True)
 
 
-def _seeded(model: Outside, images: Tensor) -> Tensor:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        scores: Tensor = model(images).scores
-    return scores
-
-
 def _built(model: Outside, image_size: int, folder: Path, seed: int) -> Outside:
     """Another model of the same spec, its first weights from that seed. Raises RoutingError where it sets another."""
     torch.manual_seed(seed)
@@ -207,7 +169,3 @@ def _like(model: Outside, image_size: int, folder: Path) -> Outside:
         other = _built(model, image_size, folder, 0)
     other.load_state_dict(model.state_dict())
     return other
-
-
-def _apart(a: Tensor, b: Tensor) -> bool:
-    return not bool((a - b).abs().max() <= CLOSE * a.abs().max())  # NaN is apart from everything

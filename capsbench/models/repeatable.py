@@ -15,13 +15,11 @@ from capsbench.models.capsule_layer import capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
 from capsbench.models.outside_trial import try_again
+from capsbench.models.steady import refuse_unsaved, refuse_unsteady
 from capsbench.models.trial import build_and_try
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
 
-CLOSE = (
-    1e-3  # of the largest value: sums in another order differ by a millionth, what looks at other images by far more
-)
 SETTINGS = {  # of torch, for the whole process: with another, every row that trains after it would be another
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "the default dtype": torch.get_default_dtype,
@@ -41,7 +39,8 @@ SETTINGS = {  # of torch, for the whole process: with another, every row that tr
 def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
-    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` and `try_restored`, or `try_again`.
+    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` with `refuse_unsaved`, or
+    `try_again`.
     """
     before = torch_settings()
     model = build_and_try(spec, image_size, folder)
@@ -50,7 +49,9 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
         try_again(model, image_size, folder)
     else:
         try_twice(model, image_size)
-        try_restored(model, build_model(spec, image_size, folder), image_size)
+        images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+        trained, other = (channels_last(one) for one in (copy.deepcopy(model), build_model(spec, image_size, folder)))
+        refuse_unsaved(trained, other, images, "poses", code_named(spec))
     return model
 
 
@@ -90,45 +91,10 @@ def try_twice(model: nn.Module, image_size: int) -> None:
         _watch(layer.routing, changed)
     name = _names(trial)
     with torch.no_grad():
-        first, second, alone = (trial(shown).poses for shown in (images, images, images[2:]))
+        trial(images)
     if changed:
         raise RoutingError(f"{name}: it changes its votes in place, which others read after it; change a copy.")
-    if _apart(first, second):
-        raise RoutingError(
-            f"{name}: shown the same images again, in evaluation, it gives other poses; randomness, or state that "
-            "outlives a call, would make figures that nobody gets again. Leave either out where `self.training` is "
-            "false."
-        )
-    if _apart(first[2:], alone):
-        raise RoutingError(
-            f"{name}: in evaluation an image's poses depend on the other images of its batch, so test digits "
-            "would decide each other's classes; look at one image at a time."
-        )
-
-
-def try_restored(model: nn.Module, other: nn.Module, image_size: int) -> None:
-    """Give `other`, of the same spec, the state of a copy of `model` that has trained, and show both the same images.
-
-    Raises RoutingError, naming the routing: its poses differ, so it computes with something that a file of weights does
-    not hold, and a run that is evaluated or goes on would do so without it.
-    """
-    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
-    trained, other = channels_last(copy.deepcopy(model).train()), channels_last(other)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for _ in range(2):
-            trained(images)
-        other.load_state_dict(trained.state_dict())
-        for mode, training in (("training", True), ("evaluation", False)):
-            poses = []
-            for one in (trained, other):
-                torch.manual_seed(0)  # as every step sets it
-                poses.append(one.train(training)(images).poses)
-            if not torch.equal(*poses):
-                raise RoutingError(
-                    f"{_names(model)}: in {mode}, another model with its weights and buffers gives other poses, and so "
-                    "would a run that is evaluated or goes on; keep what it computes with in parameters and persistent "
-                    "buffers (register_buffer)."
-                )
+    refuse_unsteady(trial, images, "poses", name)
 
 
 def _names(model: nn.Module) -> str:
@@ -142,7 +108,3 @@ def _watch(routing: nn.Module, changed: list[str]) -> None:
     routing.register_forward_hook(
         lambda _, given, __: None if torch.equal(before.pop(), given[0]) else changed.append("votes")
     )
-
-
-def _apart(a: Tensor, b: Tensor) -> bool:
-    return bool((a - b).abs().max() > CLOSE * a.abs().max())
