@@ -16,9 +16,10 @@ from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
 from capsbench.plan.custom import forget_others
-from capsbench.plan.outside import code_named
+from capsbench.plan.outside import OutsideSpec, code_named
 from capsbench.plan.variants import Spec
 from capsbench.provenance import PACKAGE
+from capsbench.routing.resolve import resolve
 from capsbench.routing.types import Pass
 
 
@@ -32,15 +33,28 @@ def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     forget_others(getattr(spec, "routing", ""), folder)
     try:
         model = build_model(spec, image_size, folder)
+        if isinstance(model, Outside):
+            try_model(model, image_size, folder)
+        else:
+            try_routing(model, image_size, folder)
+    except RoutingError as error:
+        raise RoutingError(f"{error}{_hint(spec, folder)}") from error
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # a module's constructor may do anything
-        raise RoutingError(f"{code_named(spec)}: {_what(error, folder)}") from error
-    if isinstance(model, Outside):
-        try_model(model, image_size, folder)
-    else:
-        try_routing(model, image_size, folder)
+        raise RoutingError(f"{code_named(spec)}: {_what(error, folder)}{_hint(spec, folder)}") from error
     return model
+
+
+def _hint(spec: Spec, folder: Path) -> str:
+    """What else to say of a routing that failed: a class may be a whole model, which a bare name does not stand for."""
+    if isinstance(spec, OutsideSpec) or spec.title != getattr(spec, "routing", ""):
+        return ""
+    try:
+        is_class = isinstance(resolve(spec.title, folder), type)
+    except RoutingError:  # which is what was said
+        is_class = False
+    return f" (A whole model is named by `model: {spec.title}` in a variant of the plan.)" if is_class else ""
 
 
 def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:

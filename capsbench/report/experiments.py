@@ -1,10 +1,11 @@
-"""One strip an experiment for the first screen: the paper's figure, our interval, the strongest baseline."""
+"""One strip an experiment for the first screen: the paper's figure, our interval, the strongest of the others."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 
+from capsbench.plan.outside import code_of
 from capsbench.report.best import is_control
 from capsbench.report.captions import budget_words, is_comparable
 from capsbench.report.claims_file import ClaimRow, ClaimsFile
@@ -56,6 +57,7 @@ class Experiment:
     comparable: bool  # with the paper's figure: its data, nothing reduced but for the budget short
     ours: Bar | None
     baseline: Bar | None
+    own: Bar | None  # capsules whose routing or model is from outside the suite
     paper: float | None  # its place
     paper_words: str
     scale: tuple[str, str]  # the values at both edges
@@ -73,6 +75,12 @@ def is_baseline(results: Results, task: str, variant: str) -> bool:
     return bool(runs) and not runs[0].has_capsules and not is_control(results, task, variant)
 
 
+def is_own(results: Results, task: str, variant: str) -> bool:
+    """Whether a variant is capsules with a routing or a model from outside the suite."""
+    runs = results.done(task, variant)
+    return bool(runs) and runs[0].has_capsules and bool(code_of(runs[0].spec))
+
+
 def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     spec = spec_for(task, results)
     variants = results.plan.tasks[task]
@@ -85,8 +93,16 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
     found = {str(v): summarise([float(x) for x in group]) for v, group in of.groupby("variant", sort=False)["value"]}
     rivals = {v: s for v, s in found.items() if v != ours and is_baseline(results, task, v)}
     best = _strongest(rivals, metric)
+    own = {v: s for v, s in found.items() if is_own(results, task, v)}
+    best_own = _strongest(own, metric)
+    kind = "baseline" if any(code_of(results.done(task, name)[0].spec) for name in rivals) else "CNN"
+    roles = {  # as which the bars stand there
+        ours: "CapsNet" if str(ours).startswith("capsnet") else "capsules",
+        best: f"best of {len(rivals)} {kind}s" if len(rivals) > 1 else f"the only {kind} with runs",
+        best_own: f"best of {len(own)} from outside the suite" if len(own) > 1 else "from outside the suite",
+    }
     paper = results.published.get(TableCell(task, ours, condition, metric.name)) if ours else None
-    shown = {name: found[name] for name in (ours, best) if name in found}
+    shown = {name: found[name] for name in (ours, best, best_own) if name in found}
     start, end = _scale([*shown.values()], None if paper is None else paper.value, metric)
     place = functools.partial(place_between, start, end)
 
@@ -96,10 +112,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
         s = shown[name]
         low, high = (None if x is None else place(x) for x in (s.low, s.high))
         words = f"{with_interval(s, metric.unit)} {metric.unit}".rstrip()
-        capsules = "CapsNet" if name.startswith("capsnet") else "capsules"
-        rival = f"best of {len(rivals)} CNNs" if len(rivals) > 1 else "the only CNN with runs"
-        role = capsules if name == ours else rival
-        return Bar(name, results.plan.title(name), role, place(s.mean or 0.0), low, high, words, s.n)
+        return Bar(name, results.plan.title(name), roles[name], place(s.mean or 0.0), low, high, words, s.n)
 
     badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
     return Experiment(
@@ -112,6 +125,7 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
         is_comparable(results, task),
         bar(ours),
         bar(best),
+        bar(best_own),
         None if paper is None else place(paper.value),
         "gives no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
         (f"{start:.3g}", f"{end:.3g}"),

@@ -183,6 +183,21 @@ def test_a_variant_that_is_nothing_but_its_routing_is_not_named_twice(tmp_path: 
         first_model_of(tmp_path, plan.replace("TASK", "mnist").replace("[mine]", "['trial_file:nan']"))
 
 
+@pytest.mark.parametrize(
+    ("name", "base", "hinted"),
+    [("trial_file:Raising", "", True), ("trial_file:nan", "", False), ("mine", "capsnet-r3", False)],
+)
+def test_a_bare_class_that_is_no_routing_may_be_a_model(name: str, base: str, hinted: bool, tmp_path: Path) -> None:
+    mine = f"  mine: {{base: {base}, title: Mine, routing: 'trial_file:Raising'}}\n" if base else "  {}\n"
+    head, _, tail = PLAN.partition("variants:\n")
+    plan = f"{head}variants:\n{mine}tasks:{tail.partition('tasks:')[2]}"
+    with pytest.raises(RoutingError) as caught:
+        first_model_of(tmp_path, plan.replace("TASK", "mnist").replace("[mine]", f"['{name}']"))
+    hint = "(A whole model is named by `model: trial_file:Raising` in a variant of the plan.)"
+    assert str(caught.value).endswith(hint) == hinted
+    assert ("whole model" in str(caught.value)) == hinted
+
+
 def test_a_black_image_is_among_those_that_are_tried(tmp_path: Path) -> None:
     """The two-digit trunk, whose biases begin at zero, has no vector at all for one."""
     with pytest.raises(RoutingError, match="returned poses with values that are not finite, although its votes are"):
