@@ -28,6 +28,7 @@ from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
 HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
+OTHERWISE = "it was evaluated with other options, or by other code, than here"
 OF_ANOTHER = "made with another"
 NAMED = "has the config of this plan's"  # row, which has another name here
 
@@ -127,7 +128,7 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         changed = what_changed(there, cell, seed, data)
         return f"{OF_ANOTHER} {changed} than here" if changed else "its manifest is broken, or its row waits for tuning"
     if not is_over(there, cell, seed, manifest):
-        return NOT_EVALUATED
+        return _why_not_evaluated(there, cell, seed, str(manifest["weights"]))
     if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):
@@ -140,6 +141,29 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         for file in sorted(files, key=lambda path: path == theirs / "manifest.json"):
             _copy(file, ours / file.relative_to(theirs))
     return BROUGHT
+
+
+def _why_not_evaluated(there: House, cell: Cell, seed: int, weights: str) -> str:
+    """Why the metrics of a run with these weights, if there are any, are not those of its evaluation here."""
+    folder, conditions = there.run_folder(cell, seed), cell.options.conditions(cell.spec)
+    stored = [read_record(folder / name / "metrics.json").get("weights") == weights for name in conditions]
+    if any(stored) and (options := _other_options(there, cell)):
+        return f"it was evaluated with {', '.join(options)}; say the same in the task here"
+    return OTHERWISE if all(stored) else NOT_EVALUATED
+
+
+def _other_options(there: House, cell: Cell) -> list[str]:
+    """What the plan of these results asks of a row's evaluation and the plan here does not; none if it is not here."""
+    plan = read_record(there.folder / "plan.json")
+    try:
+        other = House.load(_plan_here(there.folder, plan.get("file")), there.dataset)
+    except CapsbenchError:
+        return []
+    if other.digest != plan.get("digest"):  # it was edited since
+        return []
+    options = cell.options.evaluation_options()
+    theirs = next((row.options.evaluation_options() for row in other.cells if row.label == cell.label), options)
+    return [f"{key}: {theirs[key]} (here {value})" for key, value in options.items() if theirs[key] != value]
 
 
 def _bring_choices(console: Console, house: House, there: House, data: str) -> None:

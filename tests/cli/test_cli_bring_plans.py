@@ -66,6 +66,38 @@ def test_of_its_own_results_a_plan_that_is_named_misses_the_runs_that_it_has_not
     assert "1 run: the plan has no such run\n  mnist/capsnet-r9/seed-0\n" in console.export_text()
 
 
+def test_a_run_that_was_evaluated_otherwise_is_told_which_options_it_had(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    """Two plans with the same row, whose weights are gone there, as they are of published runs."""
+    text = TUNED.replace(", tuned: true", "").replace("tuning: {steps: 2, seeds: [9]}\n", "")
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    theirs.write_text(text.replace("[cnn]", "[cnn], attack_images: 7"))
+    ours.write_text(text)
+    house, source = open_house(theirs)
+    there = replace(house, root=tmp_path / "there")
+    finished(there, source, there.cells[0], 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+
+    def said() -> str:
+        console = Console(record=True, width=300)
+        with pytest.raises(CapsbenchError, match="1 run left out"):
+            bring(console, [there.folder], ours)
+        return console.export_text()
+
+    run = "\n  mnist/cnn/seed-0\n"
+    assert f"1 run: it was evaluated with attack_images: 7 (here 0); say the same in the task here{run}" in said()
+    theirs.write_text(theirs.read_text().replace("7", "8"))  # edited since: what was asked then is not known
+    assert f"1 run: it was evaluated with other options, or by other code, than here{run}" in said()
+    theirs.unlink()
+    assert f"1 run: it was evaluated with other options, or by other code, than here{run}" in said()
+    metrics = there.folder / "runs/mnist/cnn/seed-0/test/metrics.json"
+    write_json(metrics, read_json(metrics) | {"weights": "of a training before"})
+    assert f"1 run: it is not evaluated{run}" in said()
+    theirs.write_text(text.replace("[cnn]", "[cnn], attack_images: 7"))
+    assert f"1 run: it is not evaluated{run}" in said()
+
+
 def test_a_row_that_is_tuned_nowhere_keeps_no_other_from_coming(
     tuned: tuple[House, DataSource], tmp_path: Path
 ) -> None:
