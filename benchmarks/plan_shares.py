@@ -121,9 +121,9 @@ def looked_at(session: int) -> dict[tuple[int, int], tuple[str, float]]:
         if not entry.name.isdigit():
             continue
         try:
-            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            name, _, rest = (entry / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
             fields: list[Any] = rest.split()
-            said = (entry / "cmdline").read_text()
+            said = (entry / "cmdline").read_text(errors="replace")
             if kind := _kind(name, said, int(fields[1]), int(fields[3]), session):  # proc(5), counted from the state
                 found[int(entry.name), int(fields[19])] = (kind, (int(fields[11]) + int(fields[12])) / TICKS)
         except OSError:  # it has ended meanwhile
@@ -145,7 +145,7 @@ def _kind(name: str, said: str, parent: int, of_session: int, session: int) -> s
 
 def _parent(process: int) -> int:
     """The number of a process's parent. Raises OSError where it has ended."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
 
 
 if __name__ == "__main__":

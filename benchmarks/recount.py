@@ -224,14 +224,18 @@ def holm(p: float, family: list[float | None]) -> float:
 
 
 def verdict_of(claim: dict[str, Any], here: Interval) -> str:
-    """The verdict: of a value by its interval and margin, else by the claim's p after Holm's correction."""
+    """The verdict: of a value by its interval and margin, else by the claim's p after Holm's correction.
+
+    That there is no difference is not reproduced where the published interval of 95 % lies beyond the margin.
+    """
     if claim["kind"] == "value":
         least, most = claim["paper"] - claim["delta"], claim["paper"] + claim["delta"]
         if least <= here.ci_low and here.ci_high <= most:
             return "reproduced"
         return "not reproduced" if here.ci_high < least or here.ci_low > most else "undecided"
-    if claim["p_holm"] > 0.05:
-        return "undecided"
+    if claim["p_holm"] >= 0.05:
+        delta = claim["delta"] if claim["kind"] == "no_difference" else float("inf")
+        return "not reproduced" if claim["ci_low"] > delta or claim["ci_high"] < -delta else "undecided"
     as_claimed = claim["kind"] == "no_difference" or (here.effect > 0) == (claim["direction"] == "greater")
     return "reproduced" if as_claimed else "not reproduced"
 

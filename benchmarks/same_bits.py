@@ -187,11 +187,22 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     task = plan["tasks"][given.task]
     said = plan["training"] | task.get("training", {})
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
-    for key in ("tuned", "axes", "reference", "references", "ladder"):  # other rows, and what rows are compared with
+    for key in (
+        "tuned",
+        "bf16",
+        "axes",
+        "reference",
+        "references",
+        "ladder",
+        "seeds",
+    ):  # other rows, and the task's own
         task.pop(key, None)
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
+    task |= {"test_pairs": 500} if given.task == "multimnist" else {}
     task |= {"attack_images": 10} if "attack_images" in task else {}  # of each image 81 gradients
     task |= {"training": {}, "variants": given.variant or task["variants"]}
+    if "widths" in task:
+        task["widths"] = {name: width for name, width in task["widths"].items() if name in task["variants"]}
     rows = {name: row for name, row in plan.get("variants", {}).items() if name in task["variants"]}
     for row in rows.values():
         row.pop("training", None)  # a row's own number of epochs

@@ -14,7 +14,8 @@ def chosen(
 ) -> list[Cell]:
     """The cells that the options name, with the seeds named.
 
-    Raises PlanError, with the nearest name, where the plan has no such task or variant, CapsbenchError for a seed.
+    Raises PlanError where the plan has no such task or variant, with the nearest name, or no such seed, with those it
+    has.
     """
     for task in tasks or []:
         if task not in (known := house.plan.tasks.given()):

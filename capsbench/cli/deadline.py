@@ -32,8 +32,8 @@ class Deadline:
         if self.end is None or seconds is None or (left := self.end - time.monotonic()) >= seconds:
             return None
         return (
-            f"since another of its seeds took {seconds / 60:.1f} minutes and the machine is lent for only "
-            f"{left / 60:.1f} more"
+            f"since it would take {seconds / 60:.1f} minutes, by its row's other seeds, and the machine is lent for "
+            f"only {max(left, 0) / 60:.1f} more"
         )
 
     @contextlib.contextmanager

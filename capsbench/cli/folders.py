@@ -46,7 +46,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
         console.print(f"Nothing else differs: same {_same(found.other_weights)}.")
     for name, side in zip("AB", sides, strict=True):
         say_problems(console, side.problems, f"{name}: ")
-    refuse_damaged(damaged([*sides[0].problems, *sides[1].problems]))
+    refuse_damaged([said for side in sides for said in damaged(side.problems).values()])
 
 
 def _same(other_weights: int) -> str:

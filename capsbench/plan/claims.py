@@ -193,7 +193,10 @@ def _claim(value: Any, file: Path, number: int) -> Claim:
         raise PlanError(f"{file}: claims, number {number}, is {value!r}, not a mapping of keys to values.")
     name = value.get("id")
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name):
-        raise PlanError(f"{file}: claims, number {number}: id is {name!r}, not a name of letters, digits and '-'.")
+        raise PlanError(
+            f"{file}: claims, number {number}: id is {name!r}, not a name: letters, digits, '_', '-', '+' and single "
+            "dots only."
+        )
     try:
         return Claim.model_validate(value)
     except ValidationError as error:

@@ -22,7 +22,6 @@ from capsbench.plan.tuning import GRID, PERIOD, RATES, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of
 
-TRAINING_IMAGES = TRAINING_DIGITS  # examples of an epoch on all of them
 STAND_IN = "uci-digits"  # what may stand in for MNIST
 
 
@@ -86,7 +85,7 @@ class Cell:
         own: int = getattr(self.options, "held_out", 0)
         return own or (self.trial.held_out if self.trial else 0)
 
-    def steps(self, images: int = TRAINING_IMAGES) -> int:
+    def steps(self, images: int = TRAINING_DIGITS) -> int:
         """Training steps when an epoch has `images` examples."""
         if self.training.steps is not None:
             return self.training.steps
@@ -163,7 +162,7 @@ class House:
 
     def _cells(self) -> Iterator[Cell]:
         for task_name, task in self.plan.tasks.given().items():
-            if self.dataset == "uci-digits":
+            if self.dataset == STAND_IN:
                 task = of_stand_in(task)
             check_digits_a_class(task, self.dataset, self.path)
             for row in rows_of(task, self.specs, self.path):
@@ -194,7 +193,7 @@ class House:
         spec = row.spec.scaled(width)
         cell = Cell(task_name, row.variant, seeds, spec, training, row.options, self.dataset, width, row.base)
         cell = self._with_own_period(cell)
-        if row.few or self.dataset == "uci-digits":
+        if row.few or self.dataset == STAND_IN:
             cell = self._in_steps(cell, task)
         return self._with_choice(cell) if row.tuned else cell
 
@@ -225,7 +224,7 @@ class House:
             return CLASSES * task.train_per_class
         said: TaskPlan = getattr(self.plan.tasks, task.NAME)
         own: int = getattr(said, "held_out", 0)
-        return said.train_images or TRAINING_IMAGES - own
+        return said.train_images or TRAINING_DIGITS - own
 
     def _with_choice(self, cell: Cell) -> Cell:
         """A tuned row with what tuning chose for it, if it has."""
@@ -245,7 +244,7 @@ class House:
         assert tuning is not None  # the plan's check: who says tuned says how
         assert base is not None
         held_out, options = tuning.held_out, cell.options
-        if self.dataset == "uci-digits":
+        if self.dataset == STAND_IN:
             held_out = min(held_out, STAND_IN_IMAGES["held_out"])
             options = beside_held_out(options, held_out)
         length = {"epochs": tuning.epochs, "steps": tuning.steps}
@@ -263,7 +262,7 @@ class House:
             for point in GRID
         ]
         trials = [self._with_own_period(trial) for trial in trials]
-        return [self._in_steps(trial, trial.options) for trial in trials] if self.dataset == "uci-digits" else trials
+        return [self._in_steps(trial, trial.options) for trial in trials] if self.dataset == STAND_IN else trials
 
     def cell(self, task: str, variant: str) -> Cell:
         """The cell of that task and variant (or its folder name). Raises PlanError with the nearest name."""

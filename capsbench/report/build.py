@@ -29,7 +29,6 @@ class Report:
     tables: list[Path]
     figures: list[DrawnFigure]
     problems: list[Problem]
-    failed: int  # runs whose loss was not finite
 
 
 def build_report(results: Path) -> Report:
@@ -62,7 +61,7 @@ def build_report(results: Path) -> Report:
     write_json(verdicts, said)
     html = results / "report.html"
     write_html(html, found, figures, not_drawn, extras, ClaimsFile.model_validate(said))
-    return Report(html, verdicts, tables, figures, found.problems, found.failed)
+    return Report(html, verdicts, tables, figures, found.problems)
 
 
 def format_tables_for_terminal(results: Path, width: int = 100) -> tuple[str, int]:

@@ -39,15 +39,18 @@ def budget_words(results: Results, task: str | None = None) -> str:
     reduced = [one for cell, found in results.plan.reduced.items() if cell.startswith("mnist/") for one in found]
     if budget not in meaning or task not in (None, "mnist") or any(one.kind == "training" for one in reduced):
         return budget  # where MNIST is trained otherwise, its reductions say how
+    if "mnist" not in results.plan.tasks:
+        return budget
     return f"{budget} ({'' if task else 'MNIST: '}{meaning[budget]})"
 
 
 def data_words(results: Results, task: str) -> str:
-    """Which data a task was scored on, and how many images."""
+    """Which data a task was scored on, and how many images or pairs."""
     frame = results.frame[results.frame["task"] == task]
     if not len(frame):
         return f"{results.plan.dataset.badge}, nothing scored yet"
-    words = f"{frame['badge'].iloc[0]}, {_images(frame)} test images"
+    what = "pairs" if task in ("multimnist", "two_digit") else "images"
+    words = f"{frame['badge'].iloc[0]}, {_images(frame)} test {what}"
     if task == "affnist":
         official = str(frame["dataset"].iloc[0]) == "affnist"
         words += " (the official files)" if official else " (made here by seeded transforms, not the paper's test set)"

@@ -11,7 +11,7 @@ import pandas as pd
 from capsbench.report.contract import Manifest, Metrics, PlannedRun, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
 from capsbench.report.published import load_published
-from capsbench.report.results import APART, COLUMNS, KINDS, Problem, Results, Run, run_folder
+from capsbench.report.results import APART, COLUMNS, IN_THE_MEANS, KINDS, Problem, Results, Run, run_folder
 
 OTHERWISE_TRAINED = "trained by source code other than today's; `capsbench run` or `train` makes it again"
 OTHERWISE_SCORED = "scored with options or source code other than today's plan and evaluation have"
@@ -190,7 +190,8 @@ def _same_conditions(results: Results) -> None:
     for run in results.runs.values():
         if run.manifest.status == "failed":
             continue
-        named = {p.condition for p in results.problems if (p.task, p.variant, p.seed) == run.key}
+        of_run = [p for p in results.problems if (p.task, p.variant, p.seed) == run.key]
+        named = {p.condition for p in of_run if p.kind not in IN_THE_MEANS}
         wanted = expected.get(run.key[:2], set())
         if not run.metrics and not named and not wanted - set(APART):
             results.problem("missing", run.folder / "manifest.json", run.key, "trained, but not evaluated yet")

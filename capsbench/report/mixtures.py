@@ -34,7 +34,7 @@ OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighb
 
 
 def leave_out_other_budgets(results: Results) -> None:
-    """Leave out every run that was trained for less than its config says, or otherwise than most seeds of its cell."""
+    """Leave out a run of another number of steps than its config says, or trained otherwise than most of its cell."""
     for cell in _cells(results):
         for run in cell:
             wanted, had = run.manifest.config.get("steps"), run.manifest.steps

@@ -9,6 +9,7 @@ from typing import Any
 from capsbench.plan.tasks import TEST_DIGITS, TEST_PAIRS
 from capsbench.report.captions import SYNTHETIC, listing, range_of, reductions_of
 from capsbench.report.results import Results, Run
+from capsbench.report.tables import last_epochs
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
     runs = results.done(task)
     if not runs:
         return []
-    precisions = _resolved(runs, "precision")
+    precisions = sorted({str(run.manifest.resolved.get("precision")) for run in runs})
     trials = Counter(run.key.variant for run in runs).values()
     few = task in TRIALS and min(trials) < 3
     is_other = (task == "mnist" and not _is_full(runs)) or (task == "two_digit" and not _has_the_source_s_epochs(runs))
@@ -59,7 +60,7 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
             ProtocolRow("matched at", "99.22 and 99.23 % of the expanded MNIST test set", at, True),
         )
     if task == "two_digit":
-        found += _from_the_source(runs)
+        found += _from_the_source(results, runs)
     if task == "multimnist":
         placement = listing(sorted({str((run.manifest.config.get("task") or {}).get("placement")) for run in runs}))
         found.append(ProtocolRow("placement", "up to 4 px, each digit of each pair", placement, placement != "paper"))
@@ -67,10 +68,11 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
     return found + ([ProtocolRow("all reductions", "none", "; ".join(reductions), True)] if reductions else [])
 
 
-def _from_the_source(runs: list[Run]) -> list[ProtocolRow]:
+def _from_the_source(results: Results, runs: list[Run]) -> list[ProtocolRow]:
     """Where the two-digit transfer parts from Su 2018, whose program is written in Keras."""
     epochs = {run.averaged_epochs for run in runs}
-    mean = f"the mean over the ends of the last {range_of(epochs)} epochs; the final weights' figure is given beside it"
+    ends = last_epochs(results, "two_digit")
+    mean = f"the mean over the ends of the {ends}; the final weights' figure is given beside it"
     loss = "its sum over the classes; TensorFlow's 1e-8"
     return [
         ProtocolRow("the figure", "of the final weights", mean, epochs != {1}),
@@ -119,7 +121,3 @@ def _test_set(results: Results, task: str) -> tuple[str, bool]:
         return f"{range_of(images)} pairs, always of two classes", True
     full = {"mnist": TEST_DIGITS, "affnist": 320_000, "multimnist": TEST_PAIRS}.get(task)
     return f"{range_of(images)} images", full is not None and images != [full]
-
-
-def _resolved(runs: list[Run], key: str) -> list[str]:
-    return sorted({str(run.manifest.resolved.get(key)) for run in runs})

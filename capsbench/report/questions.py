@@ -134,7 +134,11 @@ def _short(outcomes: list[tuple[ClaimRow, Outcome]], if_worse: str) -> str:
     else:
         word = if_worse if "worse" in decided else "No"
     count = sum(said in decided for _, said in outcomes)  # one comparison of many must not read as the answer
-    return word if count == len(outcomes) else f"{word} in {count} of {len(outcomes)}, open in the others"
+    if count == len(outcomes):
+        return word
+    if word == "In part":
+        return f"In part: {count} of {len(outcomes)} decided, open in the others"
+    return f"{word} in {count} of {len(outcomes)}, open in the others"
 
 
 def _sentence(outcomes: list[tuple[ClaimRow, Outcome]]) -> str:

@@ -66,7 +66,7 @@ class ExtraTable:
 
 def decimals(unit: str) -> int:
     """Digits after the point that a unit is shown with."""
-    return {"%": 2, "dB": 2, "images": 1, "steps": 1, "pairs": 1}.get(unit, 4)
+    return {"%": 2, "dB": 2, "images": 1}.get(unit, 4)
 
 
 def with_interval(summary: Summary, unit: str) -> str:

@@ -52,6 +52,18 @@ def test_a_process_counts_to_the_job_whose_log_it_names() -> None:
             process.wait()
 
 
+def test_what_others_are_called_need_not_be_text() -> None:
+    tool = script("plan_shares")
+    named = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", b"\xff\xfe"])
+    try:
+        while b"\xff\xfe" not in Path(f"/proc/{named.pid}/cmdline").read_bytes():  # until it is the program that it is
+            assert named.poll() is None
+        assert tool.looked_at(named.pid) == {}
+    finally:
+        named.kill()
+        named.wait()
+
+
 FORK = """
 import os, sys, time
 pid = os.fork()

@@ -57,6 +57,29 @@ def test_what_is_published_is_what_the_answers_say(recount, plan: str) -> None:
         assert len(re.findall(rf"(?:test|28x56|56x28) {metric} +\d+ runs", said)) == len(rows)
 
 
+@pytest.mark.parametrize(
+    ("p_holm", "low", "high", "verdict"),
+    [
+        (0.01, -0.02, 0.03, "reproduced"),  # both one-sided tests: within the margin of 0.05
+        (0.3, 0.02, 0.08, "undecided"),
+        (0.05, -0.02, 0.03, "undecided"),
+        (1.0, 0.06, 0.08, "not reproduced"),
+        (1.0, -0.08, -0.06, "not reproduced"),
+    ],
+)
+def test_that_there_is_no_difference_can_be_refuted(p_holm: float, low: float, high: float, verdict: str) -> None:
+    tool = script("recount")
+    claim = {"kind": "no_difference", "p_holm": p_holm, "delta": 0.05, "ci_low": low, "ci_high": high}
+    assert tool.verdict_of(claim, tool.Interval(0.07, low, high)) == verdict
+
+
+def test_a_direction_is_decided_by_its_corrected_p_alone() -> None:
+    tool = script("recount")
+    claim = {"kind": "direction", "direction": "greater", "ci_low": 1.0, "ci_high": 3.0, "delta": None}
+    verdicts = [tool.verdict_of({**claim, "p_holm": p}, tool.Interval(2.0, 1.0, 3.0)) for p in (0.04, 0.05)]
+    assert verdicts == ["reproduced", "undecided"]
+
+
 def test_the_labels_beside_the_answers_are_those_of_the_data_set(recount, copied, tmp_path: Path) -> None:
     data = mnist_folder()
     assert recount(RESULTS / "precision", "--labels", data)[0] == 0

@@ -267,8 +267,8 @@ def test_a_run_that_is_known_not_to_fit_is_passed_over_and_the_next_begun(begun:
     assert begun == [f"{plan} mnist/{variant} 0" for plan in "ab" for variant in ("cnn", "capsnet-r3-recon")]
     assert left == 8
     assert (
-        "mnist/cnn seed 1: not begun, since another of its seeds took 15.0 minutes and the machine is lent for only 1"
-        in said
+        "mnist/cnn seed 1: not begun, since it would take 15.0 minutes, by its row's other seeds, and the machine is "
+        "lent for only 1" in said
     )
     begun.clear()
     assert asked(lent=16, tasks=("mnist",), variants=("cnn",))[0] == 0

@@ -207,6 +207,17 @@ def test_the_variance_is_that_of_a_bootstrap_that_draws_seeds_and_digits(both: b
     assert together > 0.1 * estimate.error**2  # what the seeds do together with the digits is enough to see
 
 
+def test_a_single_test_digit_is_still_an_interval_over_seeds() -> None:
+    effects = np.zeros((3, 1))  # of one digit: its share of a cell's mean is all of it
+    cells = [Scored(np.array(means), effects) for means in ([0.0, 100.0, 100.0], [0.0, 0.0, 100.0])]
+    estimate = crossed(*cells)
+    welch = difference(*(list(cell.means) for cell in cells))
+    assert estimate is not None
+    assert welch is not None
+    assert estimate.value == pytest.approx(100 / 3)
+    assert estimate.error == pytest.approx(welch.error)
+
+
 def test_one_seed_is_no_estimate_and_other_digits_are_refused() -> None:
     a, b = sides(np.random.default_rng(4), 5, 0.1, 0.5)
     assert crossed(Scored(a.means[:1], a.effects[:1]), b) is None

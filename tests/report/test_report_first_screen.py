@@ -90,6 +90,14 @@ def test_no_difference_is_no_and_a_difference_goes_by_its_sign() -> None:
     assert answers(judged({"mnist-routing-alone": "not reproduced"}, effect=0.2))[0].short == "Yes, for the worse"
 
 
+def test_an_answer_in_part_says_how_many_are_open() -> None:
+    said = {"two-digit-routing-helps": "reproduced", "two-digit-dynamic-harms": "reproduced", "mnist-routing-helps": ""}
+    decided = judged(said | {"mnist-routing-helps": "reproduced"})
+    assert answers(decided)[0].short == "In part"
+    undecided = judged(said | {"mnist-routing-helps": "undecided"})
+    assert answers(undecided)[0].short == "In part: 2 of 3 decided, open in the others"
+
+
 def test_reasons_for_not_running_are_put_together() -> None:
     whys = [("no such cell", "It has no a."), ("no such cell", "It has no b."), ("reduced", "It has width 1/8.")]
     claims = [toy_claims.claim(f"c{k}", "not run", [], reason=r, why=why) for k, (r, why) in enumerate(whys)]

@@ -199,6 +199,18 @@ def test_a_run_that_other_source_trained_is_named(folder: Path) -> None:
     assert seeds(results, "cnn") == [0, 1, 2]
 
 
+def test_a_run_that_other_source_trained_is_missing_too_where_it_is_not_evaluated(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    runs = [run | ({"outdated": True} if run["variant"] == "cnn" else {}) for run in plan["runs"]]
+    toy.write_json(folder / "plan.json", plan | {"runs": runs})
+    for seed in (0, 1, 2):
+        for path in toy.run_folder(folder, "mnist", "cnn", seed).glob("*/metrics.json"):
+            path.unlink()
+    found = [problem for problem in collect(folder).problems if problem.variant == "cnn" and problem.task == "mnist"]
+    assert [problem.kind for problem in found if problem.seed == 1] == ["outdated", "missing"]
+    assert {problem.reason for problem in found if problem.kind == "missing"} == {"trained, but not evaluated yet"}
+
+
 def test_the_most_frequent_value_of_a_mixture_is_named_first(folder: Path) -> None:
     change(folder, "cnn", 0, versions={"torch": "2.12.0"})
     reason = only(collect(folder)).reason

@@ -33,7 +33,7 @@ def test_a_baseline_that_is_another_experiment_judges_nothing_either(tmp_path: P
     folder = results_of(tmp_path / "narrow", CELLS, reduced={f"mnist/{reduced}": [entry]})
     judgement = one(folder, claim("direction", test="welch"))
     assert (judgement.verdict, judgement.reason) == ("not run", "reduced protocol")
-    assert "width 1/8 makes it a different experiment from the claim's" in judgement.why
+    assert "width 1/8, which makes it a different experiment from the claim's" in judgement.why
 
 
 def test_a_plan_that_names_reductions_by_cell_reduces_no_other_cell(tmp_path: Path) -> None:

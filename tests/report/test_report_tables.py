@@ -291,6 +291,15 @@ def test_a_budget_s_epochs_are_mnist_s_alone(tmp_path: Path) -> None:
     results = collect(toy.write_toy(tmp_path / "short", seeds=(0,), budget="short", reductions={}))
     assert budget_words(results, "affnist") == "short"
     assert budget_words(results) == "short (MNIST: 100 epochs, the decay scaled to the length)"
+    without = toy.write_toy(tmp_path / "pairs", (0,), budget="short", reductions={}, tasks={"two_digit": ["x"]})
+    assert budget_words(collect(without)) == "short"
+
+
+@pytest.mark.parametrize(
+    ("task", "words"), [("two_digit", "test pairs"), ("multimnist", "test pairs"), ("mnist", "test images")]
+)
+def test_what_is_scored_is_called_what_it_is(folder: Path, task: str, words: str) -> None:
+    assert data_words(collect(folder), task).endswith(f" {words}")
 
 
 @pytest.mark.parametrize(

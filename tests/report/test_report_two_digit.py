@@ -70,6 +70,9 @@ def test_the_epochs_of_a_mean_are_those_of_the_manifests(pairs: Path) -> None:
     for path in manifests:
         toy.change_json(path, config={"task": {"last_epochs": 1}})
     assert spec_for("two_digit", collect(pairs)).main[0].heading == "top-2, last epoch, %"
+    (figure,) = (row for row in protocol_rows(collect(pairs), "two_digit") if row.what == "the figure")
+    assert figure.here.startswith("the mean over the ends of the last epoch; ")
+    assert not figure.differs
     for path in manifests:
         toy.change_json(path, config={})
     assert last_epochs(collect(pairs), "two_digit") == "last epochs"

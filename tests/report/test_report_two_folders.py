@@ -253,3 +253,11 @@ def test_plans_of_other_seeds_are_told_apart(folder: Path, other: Path) -> None:
 def test_a_commit_with_changed_files_is_not_the_commit(folder: Path, other: Path) -> None:
     edit_manifest(other, 1, "dirty", True, of="git")
     assert told_apart(folder, other) == {"commit": ["0123456789", "0123456789, 0123456789 (changed)"]}
+
+
+def test_one_file_that_is_damaged_on_both_sides_is_two(folder: Path, other: Path) -> None:
+    for where in (folder, other):
+        (toy.run_folder(where, "mnist", "cnn", 0) / "test" / "metrics.json").write_text("{")
+    done = CliRunner().invoke(app, ["compare", str(folder), str(other)])
+    assert done.exit_code != 0
+    assert str(done.exception).startswith("2 files of these results cannot be read")

@@ -202,7 +202,7 @@ def test_a_verdict_that_another_plan_gives_for_good_says_which(full: Path) -> No
 
 def test_a_plan_that_names_no_reduction_by_cell_counts_all_as_another_experiment(full: Path) -> None:
     toy.change_json(full / "plan.json", reductions={"mnist": ["2 epochs"]}, reduced={})
-    assert "2 epochs makes it a different experiment" in one(full, claim("direction")).why
+    assert "2 epochs, which makes it a different experiment" in one(full, claim("direction")).why
 
 
 def test_substitute_and_other_data_judge_nothing(full: Path) -> None:

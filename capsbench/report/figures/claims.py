@@ -69,10 +69,8 @@ def _claimed_handles(drawn: list[Claim]) -> list[Artist]:
         return Line2D([], [], color=PAPER, marker=marker, ms=size, mfc="white", mew=1.2, lw=0, label=words)
 
     handles: list[Artist] = []
-    if any(claim.kind == "value" or claim.delta is not None for claim in drawn):
-        handles.append(mark("D", "claimed", 5))
     if any(claim.delta is not None for claim in drawn):
-        handles.append(Patch(facecolor=PALE, label="tolerance"))
+        handles += [mark("D", "claimed", 5), Patch(facecolor=PALE, label="tolerance")]
     for direction, words in (("greater", "claimed: more than"), ("less", "claimed: less than")):
         if any(claim.direction == direction for claim in drawn):
             handles.append(mark(CLAIMED_SIDE[direction], words, 4))

@@ -38,7 +38,7 @@ def draw(results: Results) -> Drawing:
     grid = figure.subplots(3, 2)
     for axes, (column, label) in zip(grid.flat, PANELS, strict=False):
         for variant in variants:
-            _lines(axes, results, passes[passes["variant"] == variant], "iterations", column)
+            _lines(axes, results, passes[passes["variant"] == variant], column)
         number_axis(axes, sorted(passes["iterations"].unique()))
         tidy(axes)
         axes.set_ylabel(label)
@@ -60,13 +60,12 @@ def draw(results: Results) -> Drawing:
     return Drawing(figure, "Routing under the microscope", caption, ("mnist",))
 
 
-def _lines(axes: Axes, results: Results, frame: pd.DataFrame, x: str, y: str) -> None:
+def _lines(axes: Axes, results: Results, frame: pd.DataFrame, y: str) -> None:
     """One variant: its seeds thin, their mean thick, the trained number of passes ringed."""
     look = looks(results)[str(frame["variant"].iloc[0])]
-    seeds_and_mean(axes, look, frame, x, y)
-    if "trained" in frame:
-        trained = frame[(frame["trained"] == 1) & frame[y].notna()].groupby(x)[y].mean()
-        axes.plot(trained.index, trained, "o", color=look.colour, mfc="none", ms=9, mew=1.1)
+    seeds_and_mean(axes, look, frame, "iterations", y)
+    trained = frame[(frame["trained"] == 1) & frame[y].notna()].groupby("iterations")[y].mean()
+    axes.plot(trained.index, trained, "o", color=look.colour, mfc="none", ms=9, mew=1.1)
 
 
 def _settling(axes: Axes, results: Results, logits: pd.DataFrame | None, variants: list[str]) -> None:

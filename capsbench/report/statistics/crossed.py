@@ -90,5 +90,9 @@ def crossed(a: Scored, b: Scored | None = None) -> Estimate | None:
     by_seeds = [(part.variance, part.seeds - 1.0) for part in parts]
     rest = max(0.0, variance - over_seeds)
     return Estimate(
-        value, variance**0.5, satterthwaite([*by_seeds, (rest, count - 1.0)]), tuple(parts), hides_digits=rest == 0
+        value,
+        variance**0.5,
+        satterthwaite([*by_seeds, (rest, max(count - 1.0, 1.0))]),
+        tuple(parts),
+        hides_digits=rest == 0,
     )

@@ -6,9 +6,7 @@ from capsbench.errors import counted
 from capsbench.plan.claims import Claim
 from capsbench.report.captions import listing
 from capsbench.report.results import Results
-from capsbench.report.verdicts.sides import SUGGESTED, NotRun, Side
-
-NO_NUMBER = "no run has the number yet"  # the kind of reason that most often means: not trained
+from capsbench.report.verdicts.sides import NO_NUMBER, SUGGESTED, NotRun, Side
 
 
 def not_run_words(results: Results, claim: Claim, sides: list[Side], reason: NotRun) -> str:

@@ -16,6 +16,7 @@ from capsbench.report.statistics import summarise
 SUBSTITUTE = "uci-digits"
 REDUCED = "reduced protocol"
 SUGGESTED = "suggested by runs"
+NO_NUMBER = "no run has the number yet"  # the kind of reason that most often means: not trained
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,8 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
     if claim.untested is not None:
         return NotRun("not tested here", f"not tested here: {claim.untested}")
     plan = results.plan
-    if missing := [f"{s.task}/{s.variant}" for s in sides if s.variant not in plan.tasks.get(s.task, [])]:
-        return NotRun("this plan has no such cell", f"this plan has no cell {listing(dict.fromkeys(missing))}")
+    if any(side.variant not in plan.tasks.get(side.task, []) for side in sides):
+        return NotRun("this plan has no such cell", "this plan has no such cell")  # not_run.py says which
     named = {(side.task, side.variant) for side in sides}
     if known := sorted(
         {run.seed for run in plan.runs if (run.task, run.variant) in named} & {*(claim.known_seeds or ())}
@@ -126,7 +127,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
         return reason
     found = [reduced for side in sides for reduced in reductions(results, side)]
     if other := dict.fromkeys(r.words for r in found if r.kind == "experiment"):
-        return NotRun(REDUCED, f"{REDUCED}: {', '.join(other)} makes it a different experiment from the claim's")
+        return NotRun(REDUCED, f"{REDUCED}: {'; '.join(other)}, which makes it a different experiment from the claim's")
     fewer = dict.fromkeys(r.words for r in found if r.kind == "digits")
     if fewer and claim.test != "crossed" and claim.metric != PARAMETERS:
         why = "an interval over seeds alone does not cover the sampling error of so few"
@@ -145,7 +146,7 @@ def why_not_run(results: Results, claim: Claim, sides: list[Side]) -> NotRun | N
             return NotRun("its runs failed or were not matched", words)
         lost = f", {side.failed} failed or not matched" if side.failed else ""
         words = f"no run of {side.task}/{side.variant} has {side.metric} yet (0 of {side.planned}{lost})"
-        return NotRun("no run has the number yet", words)
+        return NotRun(NO_NUMBER, words)
     return None
 
 
