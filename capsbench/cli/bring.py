@@ -8,11 +8,13 @@ import os
 import shutil
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rich.console import Console
 
@@ -27,6 +29,7 @@ from capsbench.plan.schema import SAFE_NAME
 from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
+IN_THE_PLACE = f"{BROUGHT}, in the place of a run here that was not done, or of another config, source or data"
 HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
 OTHERWISE = "it was evaluated with other options, or by other code, than here"
 OF_ANOTHER = "made with another"
@@ -61,8 +64,9 @@ def bring(console: Console, places: list[Path], plan: Path | None) -> None:
 
 def _bring(console: Console, archive: Path, results: Path, plan: Path | None) -> int:
     """Take what one archive, unpacked to `results`, holds; how many of its runs were left out."""
-    path = plan or _plan_here(archive, read_record(results / "plan.json").get("file"))
-    house, source = open_results(path)
+    record = read_record(results / "plan.json")
+    path, of_data = plan or _plan_here(archive, record.get("file")), _name_of_data(record)
+    house, source = open_results(path, of_data)
     if results.resolve() == house.folder.resolve():
         raise DataError(
             f"{archive} is the results folder of {path} itself; name another plan for these runs with --plan."
@@ -72,7 +76,7 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
     results = results.rename(results.parent / house.name)
     with _nobody_else(house):
         _bring_choices(console, house, replace(house, root=results.parent), data)
-        house, _ = open_results(path)  # with the rates that were brought
+        house, _ = open_results(path, of_data)  # with the rates that were brought
         there = replace(house, root=results.parent)
         there_are = [path.parent for path in sorted(results.glob("runs/*/*/*/manifest.json"))]
         done: dict[Path, str] = {} if is_other else dict.fromkeys(there_are, OF_NO_ROW)
@@ -84,28 +88,36 @@ def _bring(console: Console, archive: Path, results: Path, plan: Path | None) ->
             done |= _named_otherwise(house, [folder for folder in there_are if folder not in done], data)
         write_plan(house, dataset_record(source))
     _say(console, archive, {folder.relative_to(results / "runs").as_posix(): said for folder, said in done.items()})
-    said = (OF_ANOTHER, NAMED) if is_other else ()
-    return sum(what not in (BROUGHT, KEPT) and not what.startswith(said) for what in done.values())
+    is_any = any(what.startswith((BROUGHT, KEPT)) for what in done.values())
+    not_missed = (BROUGHT, KEPT, NAMED, *([OF_ANOTHER] if is_other and is_any else []))
+    return sum(not what.startswith(not_missed) for what in done.values())
 
 
 def _named_otherwise(house: House, runs: list[Path], data: str) -> dict[Path, str]:
     """Which runs of another plan have the config of a row here that is not done, under a name of their own."""
     wanted = {
-        cell.config_digest(seed): cell.label
+        cell.config_digest(seed): cell
         for cell in house.cells
         for seed in cell.seeds
         if not finished(house, cell, seed, data)
     }
     configs = {run: read_record(run / "manifest.json").get("digests") for run in runs}
-    labels = {run: wanted.get(str(said.get("config"))) for run, said in configs.items() if isinstance(said, dict)}
-    return {run: f"{NAMED} {label}; give that row the name that it has there" for run, label in labels.items() if label}
+    rows = {run: wanted.get(str(said.get("config"))) for run, said in configs.items() if isinstance(said, dict)}
+    return {run: _named(row) for run, row in rows.items() if row}
+
+
+def _named(row: Cell) -> str:
+    """That a run has the config of a row which is called otherwise, and how that row could have it."""
+    if row.base is None:
+        return f"{NAMED} {row.label}; give that row the name that it has there"
+    return f"{NAMED} {row.label}; to have it, take that value out of the axis and name this variant itself"
 
 
 def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
     """What became of each run of an archive; of those that stay as they are how many."""
     for what in dict.fromkeys(done.values()):
         runs = [run for run, said in done.items() if said == what]
-        style = None if what in (BROUGHT, KEPT) else "yellow"
+        style = None if what.startswith((BROUGHT, KEPT)) else "yellow"
         console.print(f"{archive}: {counted(len(runs), 'run')}: {what}", style=style, markup=False)
         if what != KEPT:
             console.print("\n".join(f"  {run}" for run in runs), markup=False, highlight=False)
@@ -119,28 +131,59 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
 
     def is_done_here() -> bool:
         found = finished(house, cell, seed, data)
-        return bool(found and (is_over(house, cell, seed, found) or (ours / "weights.safetensors").is_file()))
+        is_there = found and (is_over(house, cell, seed, found) or (ours / "weights.safetensors").is_file())
+        return bool(is_there) and not _damaged(ours)
 
     if is_done_here():
         return KEPT
     manifest = finished(there, cell, seed, data)
     if manifest is None:
         changed = what_changed(there, cell, seed, data)
-        return f"{OF_ANOTHER} {changed} than here" if changed else "its manifest is broken, or its row waits for tuning"
+        if not changed:
+            return "its manifest is broken, or its row waits for tuning"
+        config = read_record(theirs / "manifest.json").get("config")
+        keys = "; ".join(_other_keys(config, cell.config())) if isinstance(config, dict) else ""
+        return f"{OF_ANOTHER} {changed} than here{f': {keys}' if keys else ''}"
     if not is_over(there, cell, seed, manifest):
         return _why_not_evaluated(there, cell, seed, str(manifest["weights"]))
+    if damaged := _damaged(theirs):
+        return f"its {damaged} is damaged"
     if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):
         if is_done_here():  # by a process that came to its end meanwhile
             return KEPT
+        are_here = [ours / name for name in ("manifest.json", "weights.safetensors", "checkpoint")]
+        said = IN_THE_PLACE if any(path.exists() for path in are_here) else BROUGHT
         (ours / "manifest.json").unlink(missing_ok=True)  # from here on it is not done, until the last file is there
         for old in [path for path in ours.iterdir() if not path.name.startswith(".")]:
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
         files = [path for path in sorted(theirs.rglob("[!.]*")) if path.is_file()]  # not the lock of a folder's run
         for file in sorted(files, key=lambda path: path == theirs / "manifest.json"):
             _copy(file, ours / file.relative_to(theirs))
-    return BROUGHT
+    return said
+
+
+def _damaged(run: Path) -> str:
+    """A file of answers or pictures in a run's folder that is not whole; empty if there is none."""
+    for path in sorted(run.glob("*/*.npz")):
+        try:
+            with zipfile.ZipFile(path) as file:
+                if file.testzip() is None:  # which reads each array and its checksum
+                    continue
+        except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+            pass
+        return path.relative_to(run).as_posix()
+    return ""
+
+
+def _other_keys(theirs: object, ours: object, key: str = "") -> list[str]:
+    """The keys in which two configs differ, `training.batch: 64 (here 128)`; those of one alone are there too."""
+    if not isinstance(theirs, dict) or not isinstance(ours, dict):
+        return [f"{key}: {theirs} (here {ours})"] if theirs != ours else []
+    names = [name for name in {**theirs, **ours} if key or name != "steps"]  # which follow from other keys
+    found = [_other_keys(theirs.get(name), ours.get(name), f"{key}.{name}".lstrip(".")) for name in names]
+    return [words for one in found for words in one]
 
 
 def _why_not_evaluated(there: House, cell: Cell, seed: int, weights: str) -> str:
@@ -148,7 +191,8 @@ def _why_not_evaluated(there: House, cell: Cell, seed: int, weights: str) -> str
     folder, conditions = there.run_folder(cell, seed), cell.options.conditions(cell.spec)
     stored = [read_record(folder / name / "metrics.json").get("weights") == weights for name in conditions]
     if any(stored) and (options := _other_options(there, cell)):
-        return f"it was evaluated with {', '.join(options)}; say the same in the task here"
+        none = " (None: leave the key out)" if any(": None (" in words for words in options) else ""
+        return f"it was evaluated with {'; '.join(options)}; say the same in the task here{none}"
     return OTHERWISE if all(stored) else NOT_EVALUATED
 
 
@@ -163,7 +207,7 @@ def _other_options(there: House, cell: Cell) -> list[str]:
         return []
     options = cell.options.evaluation_options()
     theirs = next((row.options.evaluation_options() for row in other.cells if row.label == cell.label), options)
-    return [f"{key}: {theirs[key]} (here {value})" for key, value in options.items() if theirs[key] != value]
+    return _other_keys(theirs, options)
 
 
 def _bring_choices(console: Console, house: House, there: House, data: str) -> None:
@@ -246,6 +290,12 @@ def _unpacked(archive: Path, to: Path) -> Path:
     except OSError as error:
         raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
     return (to / "unpacked").rename(to / _name(to / "unpacked", archive))
+
+
+def _name_of_data(record: dict[str, Any]) -> str | None:
+    """The data set that results are of, by their plan.json."""
+    dataset = record.get("dataset")
+    return str(dataset.get("name")) if isinstance(dataset, dict) else None
 
 
 def _name(results: Path, archive: Path | None = None) -> str:

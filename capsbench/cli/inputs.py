@@ -159,6 +159,16 @@ def check_inputs(waiting: list[tuple[Cell, int]], setting_of: Callable[[Cell], S
             make_probe(setting, make_stream(cell, train, seed))
 
 
+def refuse_without_weights(run: Path) -> None:
+    """Raise DataError where a run's folder has no weights to evaluate, as no published run has and none brought."""
+    if not (run / "weights.safetensors").is_file():
+        raise DataError(
+            f"{run} has no weights.safetensors (published runs and those that were brought have none), so that it "
+            "cannot be evaluated as the plan asks now. Give the task the keys that it was evaluated with, bring it "
+            "again, or remove its manifest.json to train it again."
+        )
+
+
 def check_weights(run: Path, manifest: dict[str, Any]) -> None:
     """Raise DataError where a run's folder holds whole weights of another training than its manifest's.
 

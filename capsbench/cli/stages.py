@@ -18,6 +18,7 @@ from capsbench.cli.inputs import (
     import_all,
     in_words_of_its_routing,
     in_words_of_the_plan,
+    refuse_without_weights,
     try_routings,
 )
 from capsbench.cli.memory import says_what_to_lower
@@ -302,6 +303,7 @@ def _evaluate(
                 console.print(f"{cell.label} seed {seed}: evaluated already")
                 continue
             try:
+                refuse_without_weights(folder)
                 check_weights(folder, manifest)
                 conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
             except DataError as error:  # of this run's files: the others have theirs

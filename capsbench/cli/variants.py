@@ -64,7 +64,8 @@ def _kind(spec: Spec) -> list[str]:
             options = [_said("options", spec.model_options)] if spec.model_options else []
             return [f"a {'model' if spec.capsules else 'baseline'} from outside, {spec.model}", *options]
         case TwoDigitSpec(head="capsules"):
-            return ["a small trunk", f"capsules, W shared by all, {spec.routing} routing, squash {spec.squash}"]
+            squash = [] if spec.squash is None else [f"squash {spec.squash}"]  # None: of a routing from outside
+            return ["a small trunk", f"capsules, W shared by all, {spec.routing} routing", *squash]
         case TwoDigitSpec():
             dense = f"dense {_row(spec.dense)}" if spec.dense else "linear"
             return ["a small trunk", f"{spec.pooling} pooling", dense, *_vectors(spec)]

@@ -42,10 +42,11 @@ def open_house(path: str | Path, *, download: bool = True) -> tuple[House, DataS
     return _checked(House.load(path, source.dataset)), replace(source, notice=notice)
 
 
-def open_results(path: str | Path) -> tuple[House, DataSource]:
+def open_results(path: str | Path, dataset: str | None = None) -> tuple[House, DataSource]:
     """A checked plan and the data that its results are of, for who reads results alone: no mirror is asked for MNIST.
 
-    Where digits may stand in for MNIST, that of the two folders is taken which is there.
+    Where digits may stand in for MNIST, that of the two folders is taken which is there, or that of `dataset`, the data
+    of results that come from elsewhere.
 
     Raises:
         PlanError: as open_house. DataError: a folder that is named for its data does not hold them.
@@ -57,9 +58,12 @@ def open_results(path: str | Path) -> tuple[House, DataSource]:
     published = DataSource("mnist", cache_folder(), BADGES["mnist"], "download")
     if plan.uci_digits:
         digits = House.load(path, DIGITS)
-        if house.folder.is_dir() and not digits.folder.is_dir():
+        are_there = {of.dataset: of.folder.is_dir() for of in (house, digits)}
+        if dataset in are_there:
+            are_there = {name: name == dataset for name in are_there}
+        if are_there[house.dataset] and not are_there[DIGITS]:
             return _checked(house), published
-        if digits.folder.is_dir() and not house.folder.is_dir():
+        if are_there[DIGITS] and not are_there[house.dataset]:
             return _checked(digits), find_source(DIGITS)
     try:
         return open_house(path, download=False)

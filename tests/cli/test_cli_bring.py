@@ -77,12 +77,13 @@ def brought(there: House, tmp_path: Path) -> Callable[[], str]:
 
 def test_what_is_done_there_and_not_here_arrives_whole(here: Place, there: House, brought: Callable[[], str]) -> None:
     ours = here[0].folder / CNN.format(0)
-    stale = {"digest": "of another training", "status": "done"}
-    write_json(ours / "manifest.json", stale)
+    write_json(ours / "manifest.json", {"digest": "of another training", "status": "done"})
     for name in ("weights.safetensors", "checkpoint/newest.safetensors", "gone/metrics.json"):
         write_text(ours / name, "of the stale run")
     said = brought()
-    assert "/back.tar.gz: 2 runs: brought\n  mnist/cnn/seed-0\n  mnist/cnn/seed-1\n" in said
+    stale = "brought, in the place of a run here that was not done, or of another config, source or data"
+    assert f"/back.tar.gz: 1 run: {stale}\n  mnist/cnn/seed-0\n" in said
+    assert "/back.tar.gz: 1 run: brought\n  mnist/cnn/seed-1\n" in said
     for seed in (0, 1):
         for file in (there.folder / CNN.format(seed)).rglob("*.*"):
             assert (here[0].folder / file.relative_to(there.folder)).read_bytes() == file.read_bytes()
@@ -104,7 +105,7 @@ def test_a_run_that_is_done_here_stays(here: Place, brought: Callable[[], str]) 
     assert "1 run: brought\n  mnist/cnn/seed-1" in said
     assert mine.read_bytes() == before
     (mine.parent / "weights.safetensors").unlink()  # it could never be evaluated
-    assert "1 run: brought\n  mnist/cnn/seed-0" in brought()
+    assert "1 run: brought, in the place of a run here that was not done" in brought()
 
 
 def test_a_run_that_ends_here_while_bring_waits_for_it_stays(

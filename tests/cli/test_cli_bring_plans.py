@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from finished_runs import chosen, finished
 from rich.console import Console
@@ -20,7 +21,7 @@ from capsbench.files import read_json, write_json
 from capsbench.locks import sole
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House, config_folder
-from capsbench.plan.done import tuning_digest
+from capsbench.plan.done import run_digests, tuning_digest
 from capsbench.plan.tuning import GRID
 
 TUNED = """
@@ -87,6 +88,9 @@ def test_a_run_that_was_evaluated_otherwise_is_told_which_options_it_had(
 
     run = "\n  mnist/cnn/seed-0\n"
     assert f"1 run: it was evaluated with attack_images: 7 (here 0); say the same in the task here{run}" in said()
+    ours.write_text(text.replace("[cnn]", "[cnn], attack_images: 7, test_images: 50"))
+    assert f"test_images: None (here 50); say the same in the task here (None: leave the key out){run}" in said()
+    ours.write_text(text)
     theirs.write_text(theirs.read_text().replace("7", "8"))  # edited since: what was asked then is not known
     assert f"1 run: it was evaluated with other options, or by other code, than here{run}" in said()
     theirs.unlink()
@@ -96,6 +100,92 @@ def test_a_run_that_was_evaluated_otherwise_is_told_which_options_it_had(
     assert f"1 run: it is not evaluated{run}" in said()
     theirs.write_text(text.replace("[cnn]", "[cnn], attack_images: 7"))
     assert f"1 run: it is not evaluated{run}" in said()
+
+
+def two_plans(tmp_path: Path, theirs: str, ours: str) -> tuple[Path, House, Path]:
+    """A folder with a run by one plan, that plan, and another plan: TUNED without its tuning, and with these words."""
+    text = TUNED.replace(", tuned: true", "").replace("tuning: {steps: 2, seeds: [9]}\n", "")
+    (tmp_path / "ours.yaml").write_text(text.replace("steps: 4", f"steps: 4{ours}"))
+    (tmp_path / "theirs.yaml").write_text(text.replace("steps: 4", f"steps: 4{theirs}"))
+    house, source = open_house(tmp_path / "theirs.yaml")
+    there, cell = replace(house, root=tmp_path / "there"), house.cells[0]
+    finished(there, source, cell, 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    manifest = there.run_folder(cell, 0) / "manifest.json"
+    digests = run_digests(there, cell, 0, dataset_record(source)["digest"])
+    config = {**cell.config(), "steps": 4}
+    write_json(manifest, read_json(manifest) | {"digests": digests, "config": config})
+    return there.folder, house, tmp_path / "ours.yaml"
+
+
+def test_where_no_run_counts_the_keys_that_differ_are_named_and_runs_were_left_out(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    folder, _, ours = two_plans(tmp_path, theirs=", batch: 64", ours=", rate: 2.0e-3")
+    console = Console(record=True, width=300)
+    with pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [folder], ours)
+    keys = "training.batch: 64 (here 128); training.rate: 0.001 (here 0.002)"
+    assert f"1 run: made with another config than here: {keys}\n  mnist/cnn/seed-0\n" in console.export_text()
+
+
+def test_damaged_answers_are_not_brought_and_are_replaced_by_whole_ones(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    folder, _, ours = two_plans(tmp_path, theirs="", ours="")
+    answers = folder / "runs/mnist/cnn/seed-0/test/predictions.npz"
+    np.savez(answers, correct=np.arange(1000))
+    whole = answers.read_bytes()
+    damaged = whole[:600] + bytes([whole[600] ^ 1]) + whole[601:]
+    here = results / "ours-digits/runs/mnist/cnn/seed-0/test/predictions.npz"
+    for content in (damaged, whole[:-30]):
+        answers.write_bytes(content)
+        console = Console(record=True, width=300)
+        with pytest.raises(CapsbenchError, match="1 run left out"):
+            bring(console, [folder], ours)
+        assert "1 run: its test/predictions.npz is damaged\n  mnist/cnn/seed-0\n" in console.export_text()
+        assert not here.exists()
+    answers.write_bytes(whole)
+    bring(Console(quiet=True), [folder], ours)
+    here.write_bytes(damaged)
+    console = Console(record=True, width=300)
+    bring(console, [folder], ours)
+    assert "1 run: brought, in the place of a run here" in console.export_text()
+    assert here.read_bytes() == whole
+    bring(console, [folder], ours)
+    assert "1 run: kept, done here already" in console.export_text()
+
+
+def test_runs_on_mnist_are_brought_as_such_where_digits_may_stand_in(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    """Also where there is no MNIST, so that a training would take the digits."""
+    text = (config_folder() / "paper.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("dataset: mnist", "dataset: mnist\nuci_digits: true"))
+    console = Console(record=True, width=300)
+    for _ in range(2):
+        bring(console, [config_folder().parent / "results" / "paper"], tmp_path / "mine.yaml")
+    said = console.export_text()
+    assert "97 runs: brought" in said
+    assert "97 runs: kept, done here already" in said
+    assert [path.name for path in results.iterdir()] == ["mine"]
+
+
+def test_a_row_that_an_axis_makes_is_told_that_it_cannot_be_renamed(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    folder, _, ours = two_plans(tmp_path, theirs="", ours="")
+    for path, words in ((tmp_path / "theirs.yaml", "[capsnet-r1]"), (ours, "[capsnet-r3], axes: {iterations: [1]}")):
+        path.write_text(path.read_text().replace("[cnn]", words))
+    house = House.load(tmp_path / "theirs.yaml", "uci-digits")
+    run = folder / "runs/mnist/capsnet-r1/seed-0"
+    write_json(run / "manifest.json", {"digests": {"config": house.cells[0].config_digest(0)}})
+    console = Console(record=True, width=300)
+    bring(console, [folder], ours)
+    said = (
+        "has the config of this plan's mnist/capsnet-r3+r1; to have it, take that value out of the axis and name this"
+    )
+    assert f"1 run: {said} variant itself\n  mnist/capsnet-r1/seed-0\n" in console.export_text()
 
 
 def test_a_row_that_is_tuned_nowhere_keeps_no_other_from_coming(

@@ -154,6 +154,11 @@ def test_altered_weights_are_a_sentence(place) -> None:
     assert said.err.startswith("capsbench: ")
     assert "altered" in said.err
     assert "Traceback" not in said.text
+    weights.unlink()
+    said = place.capsbench("evaluate", "tiny.yaml")
+    assert said.code == 2
+    assert said.err.startswith(f"capsbench: {weights.parent} has no weights.safetensors (published runs and those that")
+    assert "Traceback" not in said.text
 
 
 @pytest.mark.slow
