@@ -8,7 +8,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from capsbench.cli.again import what_changed
+from capsbench.cli.left_out import OF_ANOTHER, damaged, made_otherwise, not_evaluated, plan_here
 from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.files import read_record, whole_file
 from capsbench.locks import is_held, lock, sole, writable
@@ -26,13 +25,10 @@ from capsbench.pipeline import dataset_record, finished, is_over, open_results, 
 from capsbench.plan import Cell, House
 from capsbench.plan.done import read_again
 from capsbench.plan.schema import SAFE_NAME
-from capsbench.provenance import PACKAGE
 
 BROUGHT, KEPT = "brought", "kept, done here already"
 IN_THE_PLACE = f"{BROUGHT}, in the place of a run here that was not done, or of another config, source or data"
-HELD, NOT_EVALUATED, OF_NO_ROW = "a process is at work on it", "it is not evaluated", "the plan has no such run"
-OTHERWISE = "it was evaluated with other options, or by other code, than here"
-OF_ANOTHER = "made with another"
+HELD, OF_NO_ROW = "a process is at work on it", "the plan has no such run"
 NAMED = "has the config of this plan's"  # row, which has another name here
 
 
@@ -65,14 +61,14 @@ def bring(console: Console, places: list[Path], plan: Path | None) -> None:
 def _bring(console: Console, archive: Path, results: Path, plan: Path | None) -> int:
     """Take what one archive, unpacked to `results`, holds; how many of its runs were left out."""
     record = read_record(results / "plan.json")
-    path, of_data = plan or _plan_here(archive, record.get("file")), _name_of_data(record)
+    path, of_data = plan or plan_here(archive, record.get("file")), _name_of_data(record)
     house, source = open_results(path, of_data)
     if results.resolve() == house.folder.resolve():
         raise DataError(
             f"{archive} is the results folder of {path} itself; name another plan for these runs with --plan."
         )
     data = dataset_record(source)["digest"]
-    is_other = results.name != house.name
+    is_other = results.name != house.name or (plan is not None and _is_another(archive, record.get("file"), plan))
     results = results.rename(results.parent / house.name)
     with _nobody_else(house):
         _bring_choices(console, house, replace(house, root=results.parent), data)
@@ -132,22 +128,17 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     def is_done_here() -> bool:
         found = finished(house, cell, seed, data)
         is_there = found and (is_over(house, cell, seed, found) or (ours / "weights.safetensors").is_file())
-        return bool(is_there) and not _damaged(ours)
+        return bool(is_there) and not damaged(ours)
 
     if is_done_here():
         return KEPT
     manifest = finished(there, cell, seed, data)
     if manifest is None:
-        changed = what_changed(there, cell, seed, data)
-        if not changed:
-            return "its manifest is broken, or its row waits for tuning"
-        config = read_record(theirs / "manifest.json").get("config")
-        keys = "; ".join(_other_keys(config, cell.config())) if isinstance(config, dict) else ""
-        return f"{OF_ANOTHER} {changed} than here{f': {keys}' if keys else ''}"
+        return made_otherwise(there, cell, seed, data)
     if not is_over(there, cell, seed, manifest):
-        return _why_not_evaluated(there, cell, seed, str(manifest["weights"]))
-    if damaged := _damaged(theirs):
-        return f"its {damaged} is damaged"
+        return not_evaluated(there, cell, seed, str(manifest["weights"]))
+    if broken := damaged(theirs):
+        return f"its {broken} is damaged"
     if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):
@@ -162,52 +153,6 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         for file in sorted(files, key=lambda path: path == theirs / "manifest.json"):
             _copy(file, ours / file.relative_to(theirs))
     return said
-
-
-def _damaged(run: Path) -> str:
-    """A file of answers or pictures in a run's folder that is not whole; empty if there is none."""
-    for path in sorted(run.glob("*/*.npz")):
-        try:
-            with zipfile.ZipFile(path) as file:
-                if file.testzip() is None:  # which reads each array and its checksum
-                    continue
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError):
-            pass
-        return path.relative_to(run).as_posix()
-    return ""
-
-
-def _other_keys(theirs: object, ours: object, key: str = "") -> list[str]:
-    """The keys in which two configs differ, `training.batch: 64 (here 128)`; those of one alone are there too."""
-    if not isinstance(theirs, dict) or not isinstance(ours, dict):
-        return [f"{key}: {theirs} (here {ours})"] if theirs != ours else []
-    names = [name for name in {**theirs, **ours} if key or name != "steps"]  # which follow from other keys
-    found = [_other_keys(theirs.get(name), ours.get(name), f"{key}.{name}".lstrip(".")) for name in names]
-    return [words for one in found for words in one]
-
-
-def _why_not_evaluated(there: House, cell: Cell, seed: int, weights: str) -> str:
-    """Why the metrics of a run with these weights, if there are any, are not those of its evaluation here."""
-    folder, conditions = there.run_folder(cell, seed), cell.options.conditions(cell.spec)
-    stored = [read_record(folder / name / "metrics.json").get("weights") == weights for name in conditions]
-    if any(stored) and (options := _other_options(there, cell)):
-        none = " (None: leave the key out)" if any(": None (" in words for words in options) else ""
-        return f"it was evaluated with {'; '.join(options)}; say the same in the task here{none}"
-    return OTHERWISE if all(stored) else NOT_EVALUATED
-
-
-def _other_options(there: House, cell: Cell) -> list[str]:
-    """What the plan of these results asks of a row's evaluation and the plan here does not; none if it is not here."""
-    plan = read_record(there.folder / "plan.json")
-    try:
-        other = House.load(_plan_here(there.folder, plan.get("file")), there.dataset)
-    except CapsbenchError:
-        return []
-    if other.digest != plan.get("digest"):  # it was edited since
-        return []
-    options = cell.options.evaluation_options()
-    theirs = next((row.options.evaluation_options() for row in other.cells if row.label == cell.label), options)
-    return _other_keys(theirs, options)
 
 
 def _bring_choices(console: Console, house: House, there: House, data: str) -> None:
@@ -250,14 +195,12 @@ def _nobody_else(house: House) -> Iterator[None]:
             os.close(handle)
 
 
-def _plan_here(archive: Path, said: object) -> Path:
-    """The plan that plan.json names, here. Raises DataError."""
-    if not isinstance(said, str):
-        raise DataError(f"{archive} was not made by `capsbench pack --results`: it has no plan.json that names a plan.")
-    for path in (Path(said), PACKAGE.parent / said):
-        if path.is_file():
-            return path
-    raise DataError(f"{archive} belongs to the plan {said}, which is not here; name it with --plan.")
+def _is_another(archive: Path, said: object, plan: Path) -> bool:
+    """Whether a plan only has the name of the one that made these results, which is here too."""
+    try:
+        return not plan_here(archive, said).samefile(plan)
+    except (DataError, OSError):
+        return False
 
 
 def _folder(results: Path, to: Path) -> Path:

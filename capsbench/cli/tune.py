@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,6 +19,11 @@ from capsbench.pipeline import dataset_record
 from capsbench.plan import Cell, House
 from capsbench.plan.done import is_tuned, read_again, trial_digest, tuning_digest
 from capsbench.plan.tuning import Point
+
+if TYPE_CHECKING:
+    import torch
+
+    from capsbench.data.digits import Digits
 
 Figures = dict[Point, list[dict[str, Any]]]  # what the trials of each point of the grid gave, by seed
 
@@ -66,39 +71,53 @@ def _tune(
     device: str | None,
     threads: int,
 ) -> None:
-    from capsbench.cli.progress import show_progress
     from capsbench.data.digits import load_digits
-    from capsbench.training.run import Setting
-    from capsbench.training.tune import judge, judged
 
     import_all(waiting)
     with held_device(console, device, threads) as chosen:
         digits = load_digits(source, chosen)
         for cell in waiting:
             assert cell.tuned is not None
-            figures: Figures = {}
-            resolved: dict[str, Any] | None = None
             with sole(cell.tuned.path.with_suffix(""), console.print):
-                stored = read_again(cell).tuned
-                if is_tuned(read_again(cell), digests[cell.label]) and stored and stored.point:
-                    console.print(f"{cell.label}: {_words(stored.point)} chosen meanwhile by another process")
+                row = read_again(cell)
+                if is_tuned(row, digests[cell.label]) and row.tuned and row.tuned.point:
+                    console.print(f"{cell.label}: {_words(row.tuned.point)} chosen meanwhile by another process")
                     continue
-                for trial in house.trials(cell):
-                    assert trial.trial is not None
-                    setting = Setting(house, trial, digits, dataset, chosen, threads, say=console.print)
-                    for seed in trial.seeds:
-                        digest = trial_digest(house, trial, seed, dataset["digest"])
-                        figure = judged(house.run_folder(trial, seed), digest)
-                        if figure is None:
-                            if resolved is None:  # all trials of a row train alike
-                                resolved = precision_of(setting, seed)
-                            with show_progress(console, trial, seed) as show:
-                                figure = judge(setting, seed, digest, show, resolved)
-                        resolved = resolved or {"precision": figure["precision"], "precision_timings": None}
-                        figures.setdefault(trial.trial.point, []).append(figure)
-                        console.print(f"{trial.label} seed {seed}, {_words(trial.trial.point)}: {_said(figure)}")
+                figures = _figures(console, house, cell, digits, dataset, chosen, threads)
                 point = _store(house, cell, figures, digests[cell.label])
             console.print(f"{cell.label}: {_words(point)} chosen")
+
+
+def _figures(
+    console: Console,
+    house: House,
+    cell: Cell,
+    digits: Digits,
+    dataset: dict[str, str],
+    device: torch.device,
+    threads: int,
+) -> Figures:
+    """What each trial of a row gives, by point of the grid; those that are done are read."""
+    from capsbench.cli.progress import show_progress
+    from capsbench.training.run import Setting
+    from capsbench.training.tune import judge, judged
+
+    figures: Figures = {}
+    resolved: dict[str, Any] | None = None  # all trials of a row train alike
+    for trial in house.trials(cell):
+        assert trial.trial is not None
+        setting = Setting(house, trial, digits, dataset, device, threads, say=console.print)
+        for seed in trial.seeds:
+            digest = trial_digest(house, trial, seed, dataset["digest"])
+            figure = judged(house.run_folder(trial, seed), digest)
+            if figure is None:
+                resolved = resolved or precision_of(setting, seed)
+                with show_progress(console, trial, seed) as show:
+                    figure = judge(setting, seed, digest, show, resolved)
+            resolved = resolved or {"precision": figure["precision"], "precision_timings": None}
+            figures.setdefault(trial.trial.point, []).append(figure)
+            console.print(f"{trial.label} seed {seed}, {_words(trial.trial.point)}: {_said(figure)}")
+    return figures
 
 
 def _store(house: House, cell: Cell, figures: Figures, digest: str) -> Point:

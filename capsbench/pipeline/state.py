@@ -17,7 +17,8 @@ from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
 
-PLAN_OF_REPORT = ("claims", "load", "same_bits", "tasks")  # modules of capsbench.plan, which source_digest leaves out
+# modules of capsbench.plan, which source_digest leaves out
+PLAN_OF_REPORT = ("claims", "load", "outside", "same_bits", "tasks")
 
 
 def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] | None:

@@ -116,20 +116,20 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
 
     badge = str(of["badge"].iloc[0]) if len(of) else results.plan.dataset.badge
     return Experiment(
-        task,
-        spec.title,
-        f"{metric.heading} ({condition})" if len(spec.conditions) > 1 else metric.heading,
-        badge,
-        budget_words(results).split(" (")[0],
-        bool(found),
-        is_comparable(results, task),
-        bar(ours),
-        bar(best),
-        bar(best_own),
-        None if paper is None else place(paper.value),
-        "gives no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
-        (f"{start:.3g}", f"{end:.3g}"),
-        _verdicts(results, judged, TableCell(task, ours, condition, metric.name) if ours else None, best),
+        task=task,
+        title=spec.title,
+        metric=f"{metric.heading} ({condition})" if len(spec.conditions) > 1 else metric.heading,
+        badge=badge,
+        budget=budget_words(results).split(" (")[0],
+        scored=bool(found),
+        comparable=is_comparable(results, task),
+        ours=bar(ours),
+        baseline=bar(best),
+        own=bar(best_own),
+        paper=None if paper is None else place(paper.value),
+        paper_words="gives no figure" if paper is None else f"{paper.value:g} {metric.unit}".rstrip(),
+        scale=(f"{start:.3g}", f"{end:.3g}"),
+        verdicts=_verdicts(results, judged, TableCell(task, ours, condition, metric.name) if ours else None, best),
     )
 
 

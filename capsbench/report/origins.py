@@ -45,9 +45,6 @@ class EnvironmentView:
 
 def environments(results: Results) -> list[EnvironmentView]:
     """Every environment that made a run, in the order of the runs."""
-    found: dict[str, list[Run]] = {}
-    for run in results.runs.values():
-        found.setdefault(_environment(run), []).append(run)
     return [
         EnvironmentView(
             _letter(i),
@@ -55,8 +52,16 @@ def environments(results: Results) -> list[EnvironmentView]:
             _items(runs[0].manifest.versions),
             len(runs),
         )
-        for i, runs in enumerate(found.values())
+        for i, runs in enumerate(_by_environment(results).values())
     ]
+
+
+def _by_environment(results: Results) -> dict[str, list[Run]]:
+    """The runs of each environment; the first has the letter A."""
+    found: dict[str, list[Run]] = {}
+    for run in results.runs.values():
+        found.setdefault(_environment(run), []).append(run)
+    return found
 
 
 def _environment(run: Run) -> str:
@@ -76,9 +81,7 @@ def _items(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 def origins(results: Results) -> list[CellView]:
     """Every cell of the plan in its order, with every run that the plan names for it."""
-    letters: dict[str, str] = {}
-    for run in results.runs.values():
-        letters.setdefault(_environment(run), _letter(len(letters)))
+    letters = {environment: _letter(i) for i, environment in enumerate(_by_environment(results))}
     cells = []
     for i, (task, variants) in enumerate(results.plan.tasks.items()):
         for j, variant in enumerate(variants):

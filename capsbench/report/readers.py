@@ -13,7 +13,8 @@ from capsbench.report.results import Results, Run
 
 Arrays = dict[str, np.ndarray]
 OVERLAP = {"overlap_low": float, "overlap_high": float, "pairs": float, "metric": str, "value": float}  # overlap.csv
-AGAIN = "remove its metrics.json and evaluate the run again"  # metrics alone say whether it is evaluated
+# metrics alone say whether a run is evaluated
+AGAIN = "remove its metrics.json and evaluate the run again (without its weights: bring it again)"
 LIMIT = 1 << 30  # bytes that a file may unpack to; ten million pairs take a hundredth of it
 
 

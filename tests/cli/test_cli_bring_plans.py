@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from finished_runs import chosen, finished
 from rich.console import Console
 
@@ -169,6 +170,16 @@ def test_runs_on_mnist_are_brought_as_such_where_digits_may_stand_in(
     assert "97 runs: brought" in said
     assert "97 runs: kept, done here already" in said
     assert [path.name for path in results.iterdir()] == ["mine"]
+
+
+def test_a_plan_that_only_has_the_other_s_name_misses_no_rows(tmp_path: Path, results: Path, no_data: object) -> None:
+    plan = yaml.safe_load((config_folder() / "paper.yaml").read_text())
+    plan["tasks"] = {"mnist": plan["tasks"]["mnist"] | {"variants": ["capsnet-r1"]}}
+    del plan["variants"]
+    (tmp_path / "paper.yaml").write_text(yaml.safe_dump(plan))
+    console = Console(record=True, width=300)
+    bring(console, [config_folder().parent / "results" / "paper"], tmp_path / "paper.yaml")
+    assert "5 runs: brought" in console.export_text()
 
 
 def test_a_row_that_an_axis_makes_is_told_that_it_cannot_be_renamed(
