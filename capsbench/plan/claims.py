@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from capsbench.errors import PlanError, nearest
-from capsbench.plan.load import config_folder, load_variants, read_yaml, sentence_of
+from capsbench.plan.load import config_folder, load_variants, sentence_of
 from capsbench.plan.schema import SAFE_NAME
 from capsbench.plan.spec import Spec, Strict
 from capsbench.plan.tasks import TASKS
+from capsbench.plan.yaml_file import read_yaml
 from capsbench.provenance import digest_of
 
 _MEASURES = ("mse", "psnr", "ssim", "dice", "iou", "dice_ink", "iou_ink", "exclusive_iou", "overlap_iou")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import types
@@ -11,7 +10,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import PlanError, nearest
@@ -20,13 +18,11 @@ from capsbench.plan.digits import check_training_digits
 from capsbench.plan.outside import code_named
 from capsbench.plan.routings import CUSTOM_ROUTING, is_custom
 from capsbench.plan.schema import SAFE_NAME, Plan
-from capsbench.plan.tasks import TrainingPart
+from capsbench.plan.tasks import TaskPlan, TrainingPart
 from capsbench.plan.variants import SPECS, RoutingOptions, Spec, spec_of
+from capsbench.plan.yaml_file import read_yaml
 
 CUSTOM_BASE = "capsnet-r3-recon"  # what a bare my_file:my_routing in a plan changes the routing of
-
-
-NO_PLANS = ("claims", "published", "variants")  # what else lies in config/
 
 
 def config_folder() -> Path:
@@ -34,107 +30,6 @@ def config_folder() -> Path:
     package = Path(__file__).resolve().parent.parent
     installed = package / "config"
     return installed if installed.is_dir() else package.parent / "config"
-
-
-LONGEST = 100  # digits of a whole number; Python writes out none of some thousands
-LARGEST = 100_000  # values in a file, aliases written out: a few of them can stand for billions
-DEEPEST = 2_000  # of brackets in brackets, or columns of indentation: libyaml ends the process where its stack does
-
-
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many values a node stands for. Raises MarkedYAMLError where it contains itself."""
-    if id(node) not in sizes:
-        sizes[id(node)] = 0  # while it is looked into
-        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        inner = parts if isinstance(node, yaml.CollectionNode) else []
-        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
-    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > LONGEST:
-        raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value):,} digits", problem_mark=node.start_mark)
-    if sizes[id(node)] == 0:
-        raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
-    return sizes[id(node)]
-
-
-class _Rules:
-    """YAML with numbers such as 1e-3 read as numbers, no key twice, and no aliases that stand for more than LARGEST."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().get_single_node()  # type: ignore[misc]
-        if node is not None and _size(node, {}) > LARGEST:
-            raise yaml.MarkedYAMLError(
-                problem=f"it stands for more than {LARGEST:,} values", problem_mark=node.start_mark
-            )
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: the base class puts in what it stands for
-                continue
-            key = self.construct_object(key_node, deep=True)  # type: ignore[attr-defined]
-            if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} is not a word", problem_mark=key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' appears twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[misc]
-        return mapping
-
-
-class _Loader(_Rules, yaml.SafeLoader):
-    """In Python: its complaints are the ones that users read."""
-
-
-class _FastLoader(_Rules, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same by libyaml, several times as fast; it takes a few things, such as some tabs, that Python's refuses."""
-
-
-for _one in (_Loader, _FastLoader):
-    _one.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-    )
-
-
-def _value_of(text: str, large: bool) -> Any:
-    """What a text of YAML holds. Raises YAMLError, ValueError and RecursionError."""
-    depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)  # at the most
-    if large and depth < DEEPEST:
-        with contextlib.suppress(
-            yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError
-        ):  # said below, in other words
-            return yaml.load(text, Loader=_FastLoader)
-    return yaml.load(text, Loader=_Loader)
-
-
-def read_yaml(path: Path, large: bool = False) -> dict[str, Any]:
-    """The mapping in a YAML file. `large`: one of many thousand values. Raises PlanError naming file and line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        files = (p.name for p in path.parent.glob("*.y*ml") if p.stem not in NO_PLANS) if path.parent.is_dir() else ()
-        raise PlanError(f"There is no file {path}{nearest(path.name, files)}") from None
-    except IsADirectoryError:
-        raise PlanError(f"{path} is a folder; name a file in it.") from None
-    except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise PlanError(f"{path} cannot be read as text (UTF-8): {error.reason} at byte {error.start}.") from None
-    try:
-        value = _value_of(text, large)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise PlanError(f"{path}{where}: not valid YAML: {problem}.") from None
-    except (LookupError, AttributeError):  # of PyYAML's constructors
-        raise PlanError(f"{path}: not valid YAML: a value is not what its tag, such as !!bool, says.") from None
-    except (ValueError, RecursionError) as error:  # a number or a nesting that YAML's own rules let through
-        raise PlanError(f"{path}: not valid YAML: {error}.") from None
-    if value is None:
-        raise PlanError(f"{path} is empty; it must hold keys and values.")
-    if not isinstance(value, dict):
-        raise PlanError(f"{path} holds {type(value).__name__}, not a mapping of keys to values.")
-    return value
 
 
 def _known_keys(model: Any, loc: tuple[int | str, ...]) -> list[str]:
@@ -270,6 +165,24 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
 
     Raises PlanError: one sentence naming the file, the key and the nearest valid word.
     """
+    plan = _plan_alone(path)
+    shipped = load_variants()
+    own, trainings = _own_variants(plan, shipped, path)
+    known = shipped | resolve_variants(own, path, shipped)
+    trainings = {name: part for name in own if (part := _training_of(name, own, trainings)) is not None}
+    named: dict[str, Spec] = {}
+    for task_name, task in plan.tasks.given().items():
+        _check_task(plan, task_name, task, path)
+        for variant in task.variants:
+            named[variant] = _spec_in(task_name, task, variant, known, shipped, path)
+    bases = {str(values.get("base")) for values in own.values()}
+    if idle := [name for name in own if name not in named.keys() | bases]:
+        raise PlanError(f"{path}: variants.{idle[0]} is in no task's variants, so nothing trains it; name it in one.")
+    return plan, named, trainings
+
+
+def _plan_alone(path: Path) -> Plan:
+    """The plan in a file, whose variants are not looked into yet, with a name that no plan beside it has."""
     raw = read_yaml(path)
     if "name" not in raw and not SAFE_NAME.fullmatch(path.stem):
         raise PlanError(
@@ -286,7 +199,13 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
             f"{path}: name: {plan.name!r} is also the name of {other.name} next to it, whose results this plan would "
             "replace; choose another, or leave it out, and the plan is named after its file."
         )
-    shipped = load_variants()
+    return plan
+
+
+def _own_variants(
+    plan: Plan, shipped: dict[str, Spec], path: Path
+) -> tuple[dict[str, dict[str, Any]], dict[str, TrainingPart]]:
+    """What a plan's own variants say, without their training; and of those that say one, that."""
     own, trainings = {}, {}
     for name, values in plan.variants.items():
         if name in shipped:
@@ -297,37 +216,36 @@ def load_plan(path: Path) -> tuple[Plan, dict[str, Spec], dict[str, TrainingPart
                 trainings[name] = TrainingPart.model_validate(values["training"])
             except ValidationError as error:
                 raise sentence_of(error, TrainingPart, path, f"variants.{name}.training") from None
-    known = shipped | resolve_variants(own, path, shipped)
-    trainings = {name: part for name in own if (part := _training_of(name, own, trainings)) is not None}
-    named: dict[str, Spec] = {}
-    for task_name, task in plan.tasks.given().items():
-        if len(set(task.variants)) != len(task.variants):
-            raise PlanError(f"{path}: tasks.{task_name}.variants names a variant twice.")
-        if foreign := [variant for variant in task.widths if variant not in task.variants]:
-            raise PlanError(
-                f"{path}: tasks.{task_name}.widths: {foreign[0]!r} is not among the variants"
-                f"{nearest(foreign[0], task.variants)}"
-            )
-        check_training_digits(plan, task_name, task, path)
-        for variant in task.variants:
-            if ":" in variant and (folder := variant.replace(":", ".")) in task.variants:
-                raise PlanError(
-                    f"{path}: tasks.{task_name}.variants: {variant} and {folder} would share the folder {folder}."
-                )
-            if variant in known:
-                spec = known[variant]
-            elif CUSTOM_ROUTING.fullmatch(variant):
-                spec = custom_variant(variant, shipped, path)
-            else:
-                raise PlanError(f"{path}: tasks.{task_name}.variants: no variant {variant!r}{nearest(variant, known)}")
-            if reason := task.unfit(spec):
-                raise PlanError(f"{path}: tasks.{task_name}: variant {variant} {reason}.")
-            check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}: {code_named(spec)}")
-            named[variant] = spec
-    bases = {str(values.get("base")) for values in own.values()}
-    if idle := [name for name in own if name not in named.keys() | bases]:
-        raise PlanError(f"{path}: variants.{idle[0]} is in no task's variants, so nothing trains it; name it in one.")
-    return plan, named, trainings
+    return own, trainings
+
+
+def _check_task(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:
+    """Raise PlanError where a task names a variant twice, widths of others, or more digits than there are."""
+    if len(set(task.variants)) != len(task.variants):
+        raise PlanError(f"{path}: tasks.{name}.variants names a variant twice.")
+    if foreign := [variant for variant in task.widths if variant not in task.variants]:
+        raise PlanError(
+            f"{path}: tasks.{name}.widths: {foreign[0]!r} is not among the variants{nearest(foreign[0], task.variants)}"
+        )
+    check_training_digits(plan, name, task, path)
+
+
+def _spec_in(
+    name: str, task: TaskPlan, variant: str, known: dict[str, Spec], shipped: dict[str, Spec], path: Path
+) -> Spec:
+    """The spec of a variant that a task names. Raises PlanError where there is none, or it does not fit the task."""
+    if ":" in variant and (folder := variant.replace(":", ".")) in task.variants:
+        raise PlanError(f"{path}: tasks.{name}.variants: {variant} and {folder} would share the folder {folder}.")
+    if variant in known:
+        spec = known[variant]
+    elif CUSTOM_ROUTING.fullmatch(variant):
+        spec = custom_variant(variant, shipped, path)
+    else:
+        raise PlanError(f"{path}: tasks.{name}.variants: no variant {variant!r}{nearest(variant, known)}")
+    if reason := task.unfit(spec):
+        raise PlanError(f"{path}: tasks.{name}: variant {variant} {reason}.")
+    check_custom(getattr(spec, "routing", ""), path.parent, f"{path}: variant {variant}: {code_named(spec)}")
+    return spec
 
 
 def _training_of(name: str, own: dict[str, Any], said: dict[str, TrainingPart]) -> TrainingPart | None:

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from capsbench.errors import PlanError
-from capsbench.plan import load
-from capsbench.plan.load import DEEPEST, config_folder, read_yaml
+from capsbench.plan import yaml_file
+from capsbench.plan.load import config_folder
+from capsbench.plan.yaml_file import DEEPEST, read_yaml
 
 SHIPPED = sorted(config_folder().glob("*.yaml"))
 
@@ -24,13 +25,13 @@ def complaint(path: Path, large: bool) -> str:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_both_loaders_read_the_same_from_what_is_shipped(path: Path) -> None:
     text = path.read_text()
-    values = [yaml.load(text, Loader=loader) for loader in (load._Loader, load._FastLoader)]
+    values = [yaml.load(text, Loader=loader) for loader in (yaml_file._Loader, yaml_file._FastLoader)]
     assert repr(values[0]) == repr(values[1])  # kinds and order too
 
 
 def test_the_claims_are_read_by_the_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert yaml.__with_libyaml__
-    monkeypatch.setattr(load, "_Loader", None)
+    monkeypatch.setattr(yaml_file, "_Loader", None)
     assert read_yaml(config_folder() / "claims.yaml", large=True)["claims"]
 
 
@@ -89,7 +90,7 @@ def test_what_libyaml_is_given_does_not_end_the_process(text: str) -> None:
     """As deep as it may be: an answer, or a complaint by Python's or libyaml's own limit."""
     assert max(map(len, text.splitlines())) + text.count("[") < DEEPEST
     with contextlib.suppress(yaml.YAMLError, RecursionError):
-        assert load._value_of(text, large=True)
+        assert yaml_file._value_of(text, large=True)
 
 
 def test_a_mistake_is_named_by_the_line_that_it_stands_in(tmp_path: Path) -> None:

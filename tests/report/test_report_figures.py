@@ -94,12 +94,8 @@ def test_what_a_plan_notes_of_the_two_digits_stands_under_its_figures(tmp_path: 
 def test_captions_say_how_much_was_measured(spoiled: tuple[Path, Report]) -> None:
     captions = {figure.name: figure.caption for figure in spoiled[1].figures}
     for name in ("multimnist_pictures", "affnist_confusion", "affnist_reconstructions", "mnist_confusion", "hardest"):
-        for words in (
-            "test pairs" if name == "multimnist_pictures" else "test images",
-            "Budget: reduced",
-            "Reductions: width 1/8; 3 of 5 seeds",
-            "Training steps: 960",
-        ):
+        what = "test pairs" if name == "multimnist_pictures" else "test images"
+        for words in (what, "Budget: reduced", "Reductions: width 1/8; 3 of 5 seeds", "Training steps: 960"):
             assert words in captions[name], name
     for task in toy.TASKS:
         assert f"Task {task}: Budget: reduced. Reductions: width 1/8; 3 of 5 seeds." in captions["training_curves"]
