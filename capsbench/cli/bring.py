@@ -106,7 +106,7 @@ def _named(row: Cell) -> str:
     """That a run has the config of a row which is called otherwise, and how that row could have it."""
     if row.base is None:
         return f"{NAMED} {row.label}; give that row the name that it has there"
-    return f"{NAMED} {row.label}; to have it, take that value out of the axis and name this variant itself"
+    return f"{NAMED} {row.label}, which an axis, `tuned` or `bf16` makes; to have it, name this variant in its place"
 
 
 def _say(console: Console, archive: Path, done: dict[str, str]) -> None:
@@ -127,8 +127,9 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
 
     def is_done_here() -> bool:
         found = finished(house, cell, seed, data)
-        is_there = found and (is_over(house, cell, seed, found) or (ours / "weights.safetensors").is_file())
-        return bool(is_there) and not damaged(ours)
+        if found is None or (ours / "weights.safetensors").is_file():  # with which it can be evaluated
+            return found is not None
+        return is_over(house, cell, seed, found) and not damaged(ours)
 
     if is_done_here():
         return KEPT
@@ -136,7 +137,7 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     if manifest is None:
         return made_otherwise(there, cell, seed, data)
     if not is_over(there, cell, seed, manifest):
-        return not_evaluated(there, cell, seed, str(manifest["weights"]))
+        return not_evaluated(there, cell, seed, str(manifest.get("weights")))
     if broken := damaged(theirs):
         return f"its {broken} is damaged"
     if is_held(ours) or is_held(theirs):

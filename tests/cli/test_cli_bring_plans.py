@@ -18,7 +18,7 @@ from capsbench.cli.bring import bring
 from capsbench.cli.pack_results import pack_results
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError
-from capsbench.files import read_json, write_json
+from capsbench.files import read_json, write_json, write_text
 from capsbench.locks import sole
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House, config_folder
@@ -150,6 +150,10 @@ def test_damaged_answers_are_not_brought_and_are_replaced_by_whole_ones(
     bring(Console(quiet=True), [folder], ours)
     here.write_bytes(damaged)
     console = Console(record=True, width=300)
+    write_text(here.parents[1] / "weights.safetensors", "mine, with which it can be evaluated again")
+    bring(console, [folder], ours)
+    assert "1 run: kept, done here already" in console.export_text()
+    (here.parents[1] / "weights.safetensors").unlink()
     bring(console, [folder], ours)
     assert "1 run: brought, in the place of a run here" in console.export_text()
     assert here.read_bytes() == whole
@@ -193,10 +197,8 @@ def test_a_row_that_an_axis_makes_is_told_that_it_cannot_be_renamed(
     write_json(run / "manifest.json", {"digests": {"config": house.cells[0].config_digest(0)}})
     console = Console(record=True, width=300)
     bring(console, [folder], ours)
-    said = (
-        "has the config of this plan's mnist/capsnet-r3+r1; to have it, take that value out of the axis and name this"
-    )
-    assert f"1 run: {said} variant itself\n  mnist/capsnet-r1/seed-0\n" in console.export_text()
+    said = "has the config of this plan's mnist/capsnet-r3+r1, which an axis, `tuned` or `bf16` makes; to have it, name"
+    assert f"1 run: {said} this variant in its place\n  mnist/capsnet-r1/seed-0\n" in console.export_text()
 
 
 def test_a_row_that_is_tuned_nowhere_keeps_no_other_from_coming(
