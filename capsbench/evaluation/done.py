@@ -20,12 +20,14 @@ def evaluation_digest(cell: Cell, manifest: dict[str, Any]) -> str:
 def stored_digest(folder: Path, cell: Cell, manifest: dict[str, Any]) -> str:
     """The digest that the metrics in a run's folder must have: that of today's evaluation.
 
-    Or the one that they have, where it is of a source that was shown to give the same bits (`same_bits`).
+    Or the one that they have, as far as they are there, where it is of a source that was shown to give the same bits
+    (`same_bits`).
     """
     others = same_sources(evaluation_source(cell), manifest, "evaluation")
     good = [_digest(cell, manifest, source) for source in others]
-    found = [read_record(folder / condition / "metrics.json").get("digest") for condition in _conditions(cell)]
-    return next((one for one in good if all(digest == one for digest in found)), evaluation_digest(cell, manifest))
+    stored = [read_record(folder / condition / "metrics.json").get("digest") for condition in _conditions(cell)]
+    found = {digest for digest in stored if digest is not None}
+    return next((one for one in good if found == {one}), evaluation_digest(cell, manifest))
 
 
 def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:

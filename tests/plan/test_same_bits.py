@@ -202,6 +202,11 @@ def test_a_run_that_another_source_evaluated_is_evaluated(written, house: House,
     written({**one, "runs": [{**run, "evaluation": ["before", "after"]} for run in one["runs"]]})
     assert done.is_evaluated(tmp_path, cell, manifest)
     assert done.stored_digest(tmp_path, cell, manifest) == before
+    metrics = tmp_path / "56x28" / "metrics.json"
+    metrics.rename(tmp_path / "aside.json")  # the other's are of that source all the same, and not outdated
+    assert done.stored_digest(tmp_path, cell, manifest) == before
+    assert not done.is_evaluated(tmp_path, cell, manifest)
+    (tmp_path / "aside.json").rename(metrics)
     assert not done.is_evaluated(tmp_path, cell, {**manifest, "weights": "others"})
     assert not done.is_evaluated(tmp_path, cell, {**manifest, "resolved": {"device": "cuda:0"}})
     write_json(tmp_path / condition / "metrics.json", {"digest": done.evaluation_digest(cell, manifest)})
