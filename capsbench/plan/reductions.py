@@ -32,13 +32,21 @@ def reduced(house: House, cell: Cell) -> list[Reduction]:
         )
         steps = cell.steps(house.epoch_images(cell.options))
         paper = f" instead of {PUBLISHED_STEPS:,} steps" if cell.task == "mnist" and steps < PUBLISHED_STEPS else ""
-        found.append(Reduction("training", f"{length}{paper}"))
+        found.append(Reduction("training", f"{length}{paper}{_whose(house, cell)}"))
     else:
         found += _of_the_budget(house, cell) + _of_the_optimiser(house, cell)
     if len(cell.seeds) < PAPER_SEEDS:
         found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
     asked: TaskPlan = getattr(house.plan.tasks, cell.task)  # few digits by an axis are no reduction: they are asked
     return found + cell.options.model_copy(update={"train_per_class": asked.train_per_class}).reductions()
+
+
+def _whose(house: House, cell: Cell) -> str:
+    """` (mine)` of a variant that trains for another length than its task says: no other row does."""
+    task, name = getattr(house.plan.tasks, cell.task), cell.base or cell.variant
+    trainings = [house.plan.training_for(task, own) for own in (None, house.trainings.get(name))]
+    lengths = [(training.epochs, training.steps, training.batch) for training in trainings]
+    return "" if lengths[0] == lengths[1] else f" ({name})"
 
 
 def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
@@ -48,19 +56,21 @@ def _of_the_budget(house: House, cell: Cell) -> list[Reduction]:
     """
     images = house.epoch_images(getattr(house.plan.tasks, cell.task))  # few digits by an axis train as many steps
     steps = cell.steps(images)
-    seen = steps * cell.training.batch
+    seen, whose = steps * cell.training.batch, _whose(house, cell)
     if cell.task == "mnist":
-        words = f"{steps:,} steps instead of the authors' {PUBLISHED_STEPS:,}"
+        words = f"{steps:,} steps instead of the authors' {PUBLISHED_STEPS:,}{whose}"
         if house.plan.budget == "authors":
             return [Reduction("training", words)] if steps < PUBLISHED_STEPS else []
         return [Reduction("training" if seen < SHORT_EPOCHS * images else "budget", words)]
     if cell.task == "affnist" and seen < AFFNIST_EPOCHS * images:
-        return [Reduction("training", f"{steps:,} steps, less than the {AFFNIST_EPOCHS} epochs of config/paper.yaml")]
+        return [
+            Reduction("training", f"{steps:,} steps, less than the {AFFNIST_EPOCHS} epochs of config/paper.yaml{whose}")
+        ]
     if cell.task == "multimnist" and seen < PAPER_PAIRS:  # the paper says how many: fewer judge none of its values
-        return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}")]
+        return [Reduction("training", f"{seen:,} training pairs seen, of the paper's {PAPER_PAIRS:,}{whose}")]
     if cell.task == "two_digit":
         epochs = SOURCE_EPOCHS["capsules" if cell.spec.routes() or getattr(cell.spec, "capsules", False) else "CNN"]
-        words = f"{steps:,} steps, less than the source's {epochs} epochs"
+        words = f"{steps:,} steps, less than the source's {epochs} epochs{whose}"
         return [Reduction("training", words)] if seen < epochs * images else []
     return []
 

@@ -55,6 +55,24 @@ def test_a_variant_with_a_training_of_its_own_is_asked_for_by_its_name() -> None
     assert paper.reduced(cell) == []
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (SHORT % "",
+         ["46,875 steps instead of the authors' 300,000", "3 steps instead of the authors' 300,000 (mine)"]),
+        ("budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {epochs: 1}\n",
+         ["1 epoch instead of 300,000 steps", "3 steps instead of 300,000 steps (mine)"]),
+    ],
+)  # fmt: skip
+def test_a_length_of_one_variant_alone_is_said_of_it_alone(tmp_path: Path, head: str, said: list[str]) -> None:
+    """Else a table's caption would say of every row that it was trained for three steps."""
+    own = "variants: {mine: {base: cnn, title: Mine, training: {steps: 3}}}\n"
+    changed = house(tmp_path, head + own, "mnist: {variants: [cnn, mine], axes: {per_class: [10]}}")
+    words = {cell.variant: changed.reduced(cell)[0].words for cell in changed.cells}
+    assert [words["cnn"], words["mine"]] == said
+    assert [words[name].endswith("(mine)") for name in ("cnn+n10", "mine+n10")] == [False, True]
+
+
 SEGMENTED = set(METRICS["multimnist"]["test"]) - {"error", "half_credit_error"}
 ON_PAIRS = set(METRICS["two_digit"]["56x28"]) - {"single_error"}
 
