@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
-from pages import BESIDE, RESULTS, SINGLE, STACKED, TWO_DIGITS, numbers, of_seeds, rows_of, said, words_of
+from pages import BESIDE, NUMBER, RESULTS, SINGLE, STACKED, TO, TWO_DIGITS, numbers, of_seeds, rows_of, said, words_of
+from scipy import stats
 
 from capsbench.plan import House, config_folder
 
 REPLACED = RESULTS / "two-digit-replaced"
 RUNS = REPLACED / "runs" / "two_digit" / "two-digit-replace"
 SECTION = "Replaced logits, ten more seeds"
-WORDS = {1: "One", 2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine"}
+FINAL = ("56x28", "final_top2_accuracy")
 
 
 def test_every_run_there_is_has_its_line() -> None:
     seeds = list(of_seeds(RUNS, *STACKED).index)
     planned = House.load(config_folder() / "two-digit-replaced.yaml").cells[0].seeds
-    assert set(seeds) < set(planned)
-    assert f"{WORDS[len(seeds)]} of its ten runs are there" in words_of(TWO_DIGITS)
+    assert seeds == list(planned)
     rows = rows_of(TWO_DIGITS, [str(seed) for seed in seeds], columns=4, section=SECTION)
     for seed, cells in zip(seeds, rows.values(), strict=True):
         told = [value for cell in cells for value in numbers(cell)]
@@ -28,18 +28,37 @@ def test_every_run_there_is_has_its_line() -> None:
                         pytest.approx(expected[2], abs=0.00501)]  # fmt: skip
 
 
-def test_no_claim_has_a_verdict_before_all_ten_runs_are_there() -> None:
-    claims = json.loads((REPLACED / "claims.json").read_text())["claims"]
-    over = [claim for claim in claims if claim["id"].startswith("two-digit-replace-over-90")]
-    assert [claim["verdict"] for claim in over] == ["undecided", "undecided"]
-    assert "no claim gets a verdict before all are" in words_of(TWO_DIGITS)
+def test_the_verdicts_are_those_that_the_page_and_readme_tell() -> None:
+    claims = {claim["id"]: claim for claim in json.loads((REPLACED / "claims.json").read_text())["claims"]}
+    one, both = claims["two-digit-replace-over-90"], claims["two-digit-replace-over-90-both"]
+    assert [claim["verdict"] for claim in (one, both)] == ["reproduced", "reproduced"]
+    page = words_of(TWO_DIGITS)
+    means = said(rf"reproduce it, narrowly:\*\* {NUMBER} % \({TO}\)", page)
+    assert means == pytest.approx([90 + one[key] for key in ("effect", "ci_low", "ci_high")], abs=0.0501)
+    assert means == said(
+        rf"reproduce it narrowly\]\(docs/two-digits.md#[a-z-]+\): {NUMBER} %, {TO}\.", words_of("README.md")
+    )
+    told = said(rf"{NUMBER} points above 90 \(Holm-adjusted {TO}, p {NUMBER}\), and {NUMBER} \({TO}\)", page)
+    keys = ("effect", "adjusted_low", "adjusted_high", "p_holm")
+    assert told[:4] == pytest.approx([one[key] for key in keys], abs=0.00501)
+    assert told[4:] == pytest.approx([90 + both[key] for key in ("effect", "ci_low", "ci_high")], abs=0.0501)
+    adjusted = said(rf"above one half \({NUMBER} points, Holm-adjusted {TO}\)", page)
+    assert adjusted == pytest.approx([both[key] for key in keys[:3]], abs=0.00501)
+    for pattern, what in (("final weights, which Su tests, have", FINAL), ("Side by side they name both in", BESIDE)):
+        seeds = of_seeds(RUNS, *what)
+        half = stats.t.ppf(0.975, 9) * seeds.sem()
+        expected = [seeds.mean(), seeds.mean() - half, seeds.mean() + half]
+        assert said(rf"{pattern} {NUMBER} \({TO}\)", page) == pytest.approx(expected, abs=0.0501)
+    seeds = of_seeds(RUNS, *STACKED)
+    assert said(rf"Single seeds reach from {TO}:", page) == pytest.approx([seeds.min(), seeds.max()], abs=0.0501)
 
 
 def test_the_runs_took_the_minutes_that_the_page_says() -> None:
     files = sorted(RUNS.glob("seed-*/manifest.json"), key=lambda path: int(path.parent.name.removeprefix("seed-")))
     manifests = [json.loads(path.read_text()) for path in files]
     minutes = [manifest["seconds"] / 60 for manifest in manifests]
-    assert len(minutes) == 7
-    told = said(r"These seven took (\d+), (\d+), (\d+), (\d+), (\d+), (\d+) and (\d+) minutes", words_of(TWO_DIGITS))
+    assert len(minutes) == 10
+    each = ", ".join([NUMBER] * 9)
+    told = said(rf"They took {each} and {NUMBER} minutes", words_of(TWO_DIGITS))
     assert told == pytest.approx(minutes, abs=0.501)
     assert {(manifest["resolved"]["threads"], manifest["git"]["dirty"]) for manifest in manifests} == {(1, False)}
