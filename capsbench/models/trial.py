@@ -52,7 +52,7 @@ def _hint(spec: Spec, folder: Path) -> str:
         return ""
     try:
         is_class = isinstance(resolve(spec.title, folder), type)
-    except RoutingError:  # which is what was said
+    except (Exception, SystemExit):  # of the user's file, imported again: it is what was said
         is_class = False
     return f" (A whole model is named by `model: {spec.title}` in a variant of the plan.)" if is_class else ""
 
