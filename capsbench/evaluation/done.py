@@ -26,8 +26,9 @@ def stored_digest(folder: Path, cell: Cell, manifest: dict[str, Any]) -> str:
     others = same_sources(evaluation_source(cell), manifest, "evaluation")
     good = [_digest(cell, manifest, source) for source in others]
     stored = [read_record(folder / condition / "metrics.json").get("digest") for condition in _conditions(cell)]
-    found = {digest for digest in stored if digest is not None}
-    return next((one for one in good if found == {one}), evaluation_digest(cell, manifest))
+    found = [digest for digest in stored if digest is not None]
+    same = (one for one in good if found and all(digest == one for digest in found))
+    return next(same, evaluation_digest(cell, manifest))
 
 
 def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
