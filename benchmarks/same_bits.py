@@ -187,15 +187,8 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     task = plan["tasks"][given.task]
     said = plan["training"] | task.get("training", {})
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
-    for key in (
-        "tuned",
-        "bf16",
-        "axes",
-        "reference",
-        "references",
-        "ladder",
-        "seeds",
-    ):  # other rows, and the task's own
+    # rows made of others, what rows are compared with, and seeds of the task's own
+    for key in ("tuned", "bf16", "axes", "reference", "references", "ladder", "seeds"):
         task.pop(key, None)
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"test_pairs": 500} if given.task == "multimnist" else {}

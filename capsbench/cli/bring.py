@@ -37,8 +37,9 @@ def bring(console: Console, places: list[Path], plan: Path | None) -> None:
 
     A run counts by the rule of every other command: digests of config, training source and data, metrics of this
     evaluation. So a run that one plan has trained is another plan's too, where both have the row alike: with the other
-    plan named, such runs are taken, and the rest are not missed. A run arrives with its manifest last, so that one that
-    was stopped half-way is not done and is taken next time. A tuned row's choice comes along where none is here.
+    plan named, such runs are taken, and the rest are not missed, unless none counts. A run arrives with its manifest
+    last, so that one that was stopped half-way is not done and is taken next time. A tuned row's choice comes along
+    where none is here.
 
     Args:
         places: archives of `capsbench pack --results`, or folders of results.

@@ -62,15 +62,17 @@ def _other_keys(theirs: object, ours: object, key: str = "") -> list[str]:
 
 def damaged(run: Path) -> str:
     """A file of answers or pictures in a run's folder that is not whole; empty if there is none."""
-    for path in sorted(run.glob("*/*.npz")):
-        try:
-            with zipfile.ZipFile(path) as file:
-                if file.testzip() is None:  # which reads each array and its checksum
-                    continue
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError):
-            pass
-        return path.relative_to(run).as_posix()
-    return ""
+    files = sorted(run.glob("*/*.npz"))
+    return next((path.relative_to(run).as_posix() for path in files if not _is_whole(path)), "")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether each array of a .npz file has its checksum."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError):  # what zipfile says of damage
+        return False
 
 
 def plan_here(archive: Path, said: object) -> Path:

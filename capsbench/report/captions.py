@@ -37,10 +37,9 @@ def budget_words(results: Results, task: str | None = None) -> str:
     meaning = {"short": "100 epochs, the decay scaled to the length", "authors": "300k steps, the published decay"}
     budget = results.plan.budget
     reduced = [one for cell, found in results.plan.reduced.items() if cell.startswith("mnist/") for one in found]
-    if budget not in meaning or task not in (None, "mnist") or any(one.kind == "training" for one in reduced):
+    is_told = task in (None, "mnist") and "mnist" in results.plan.tasks
+    if budget not in meaning or not is_told or any(one.kind == "training" for one in reduced):
         return budget  # where MNIST is trained otherwise, its reductions say how
-    if "mnist" not in results.plan.tasks:
-        return budget
     return f"{budget} ({'' if task else 'MNIST: '}{meaning[budget]})"
 
 

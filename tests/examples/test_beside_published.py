@@ -32,6 +32,15 @@ def test_all_runs_but_those_of_the_own_routing_are_brought_from_the_paper_s_plan
     assert f"results/paper: {said}\n" in (EXAMPLE / "README.md").read_text()
 
 
+def test_the_published_rows_took_the_minutes_that_the_example_says() -> None:
+    rows = ("two-digit-uniform", "two-digit-kmeans")
+    runs = REPOSITORY / "results" / "paper" / "runs" / "two_digit"
+    minutes = [read_json(path)["seconds"] / 60 for row in rows for path in (runs / row).glob("*/manifest.json")]
+    said = f"{min(minutes):.0f} to {max(minutes):.0f} minutes"
+    assert f"[{said}](" in " ".join((EXAMPLE / "README.md").read_text().split())
+    assert f"took {said} each" in PLAN.read_text()
+
+
 def test_the_own_row_trains_as_the_published_ones_do() -> None:
     house = House.load(PLAN)
     for task in ("mnist", "two_digit"):
