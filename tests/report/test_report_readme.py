@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pages import words_of
 
 from capsbench.plan import House, config_folder
 from capsbench.plan.claims import load_claims
@@ -25,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAPER = REPOSITORY / "results" / "paper"
 README = " ".join((REPOSITORY / "README.md").read_text().split())
 TWO_DIGITS = REPOSITORY / "docs" / "two-digits.md"
+REPRODUCTION = words_of("docs/reproduction.md")
 # Prose, and what only drawing tells: a word may be mended before the next report. Numbers and verdicts may not move.
 PROSE = {"sentence", "source", "title", "why", "reductions", "figures", "ours", "claimed", "families"}
 
@@ -112,30 +114,30 @@ def same_table(ours: pd.DataFrame, name: str) -> None:
             assert one.fillna("").tolist() == other.fillna("").tolist(), column
 
 
-def said(pattern: str) -> tuple[str, ...]:
-    """What README says instead of the groups of `pattern`. A sentence that is gone or said twice is a failure."""
-    found = list(re.finditer(pattern, README))
-    assert len(found) == 1, f"README says {len(found)} times what this test reads with {pattern!r}; mend either."
+def said(pattern: str, text: str = README) -> tuple[str, ...]:
+    """What README or a page says instead of the groups of `pattern`. A sentence gone or said twice is a failure."""
+    found = list(re.finditer(pattern, text))
+    assert len(found) == 1, f"it says {len(found)} times what this test reads with {pattern!r}; mend either."
     return found[0].groups()
 
 
-def numbers(pattern: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in said(pattern))
+def numbers(pattern: str, text: str = README) -> tuple[int, ...]:
+    return tuple(int(word) for word in said(pattern, text))
 
 
-def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
+def test_the_verdicts_are_counted_as_they_are(stored) -> None:
+    """README has the four counts, docs/reproduction.md why so many claims are not run."""
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
-        r"Of these (\d+) claims (\d+) are reproduced \(three of them [^)]*\), (\d+) \*\*not reproduced\*\*"
-    ) == (
-        len(claims),
-        counts["reproduced"],
-        counts["not reproduced"],
+        r"Of \[(\d+) claims\][^ ]* (\d+) are reproduced \([^)]*\), (\d+) \*\*not reproduced\*\* \([^)]*\), "
+        r"(\d+) undecided, and (\d+) not run\."
+    ) == (len(claims), *(counts[verdict] for verdict in ("reproduced", "not reproduced", "undecided", "not run")))
+    total, undecided, idle, *parts = numbers(
+        r"Of these (\d+) claims (\d+) are undecided by `config/paper.yaml`, and (\d+) not run: (\d+) cannot be tested "
+        r"here, (\d+) belong to other plans, (\d+) wait",
+        REPRODUCTION,
     )
-    undecided, idle, *parts = numbers(
-        r"(\d+) undecided, and (\d+) not run: (\d+) cannot be tested here, (\d+) belong to other plans, (\d+) wait"
-    )
-    assert (undecided, idle) == (counts["undecided"], counts["not run"])
+    assert (total, undecided, idle) == (len(claims), counts["undecided"], counts["not run"])
     failed = {claim["id"] for claim in claims if claim["verdict"] == "not reproduced"}
     assert failed == {"mnist-r3-recon-value", "mnist-ports-value", "parameters-no-decoder-wrong"}, "README names others"
     why = Counter(claim["reason"] for claim in claims if claim["verdict"] == "not run")
@@ -143,7 +145,7 @@ def test_readme_counts_the_verdicts_as_they_are(stored) -> None:
     others = ("this plan has no such cell", "other data", "reduced protocol", "suggested by runs")
     elsewhere = sum(why[reason] for reason in others)
     assert parts == [never, elsewhere, why.total() - never - elsewhere]
-    assert numbers(r"has rules for (\d+) claims, and names (\d+) more that the suite cannot test") == (
+    assert numbers(r"has rules for (\d+) claims, and names (\d+) more that the suite cannot test", REPRODUCTION) == (
         len(claims) - never,
         never,
     )
@@ -195,16 +197,21 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
         assert told[name] == [*(f"{value:.1f}" for value in (found.mean, found.low, found.high)), str(found.n)], name
 
 
-def test_what_readme_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
+def test_what_the_page_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
     frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
     beside = frame.groupby("variant").value.mean()[["two-digit-kmeans", "two-digit-uniform-half"]]
-    told = said(r"Side by side it has ([\d.]+) %, uniform couplings \(no routing\) with the same squash ([\d.]+);")
-    assert [float(word) for word in told] == pytest.approx(beside.tolist(), abs=0.0501)
+    page = words_of("docs/two-digits.md")
+    told = said(
+        r"routing may matter:\*\* uniform couplings have ([\d.]+) \([\d., ]+\), k-means ([\d.]+) \([\d., ]+\)\.", page
+    )
+    assert [float(word) for word in told][::-1] == pytest.approx(beside.tolist(), abs=0.0501)
     (claim,) = (claim for claim in stored["claims"] if claim["id"] == "two-digit-routing-helps")
     told = said(
-        r"one above the other it is ([\d.]+) points below them \(95 % interval (-[\d.]+) to ([\d.]+), undecided\)"
+        r"routing helps is undecided \((-?[\d.]+) points, 95 % interval (-[\d.]+) to ([\d.]+), "
+        r"Holm-adjusted (-[\d.]+) to ([\d.]+), five seeds each\)",
+        page,
     )
-    effect = [-claim["effect"], claim["ci_low"], claim["ci_high"]]
+    effect = [claim[end] for end in ("effect", "ci_low", "ci_high", "adjusted_low", "adjusted_high")]
     assert [float(word) for word in told] == pytest.approx(effect, abs=0.0501)
     assert claim["verdict"] == "undecided"
 
@@ -269,7 +276,7 @@ def test_what_squeezing_costs_follows_from_the_runs_of_the_control_and_of_capsne
 
 
 def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() -> None:
-    """Its table, the verdict that README and the page tell, and the differences that table `ablation` has."""
+    """Its table, the verdict that two pages tell, and the differences that table `ablation` has."""
     page = TWO_DIGITS.read_text().split("## Accumulated logits, with Su's squash")[1]
     page = page.split("\n## ")[0]
     found = collect(REPOSITORY / "results" / "ablation")
@@ -290,7 +297,7 @@ def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() ->
         assert claim["verdict"] == "not reproduced"
         shown = tuple(f"{claim[end]:.1f}" for end in ("effect", "ci_low", "ci_high"))
         assert "**Not reproduced: {} %, {} to {}.**".format(*shown) in page
-        assert said(r"they do in ([\d.]+) \(\[([\d.]+) to ([\d.]+), three seeds\]") == shown
+        assert said(r"they do in ([\d.]+) \(\[([\d.]+) to ([\d.]+), three seeds\]", REPRODUCTION) == shown
     table = pd.read_csv(REPOSITORY / "results" / "ablation" / "tables" / "ablation.csv")
     table = table[(table.condition == "56x28") & (table.metric == "top2_accuracy")].set_index("variant")
     ends = ("difference", "ci_low", "ci_high")
