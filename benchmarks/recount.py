@@ -103,7 +103,7 @@ def recounted(results: Path, plan: dict[str, Any], labels: NDArray[np.uint8] | N
     for cell, of_seeds in values.items():
         differing += in_the_table(results, cell, list(of_seeds.values()))
     differing += in_the_verdicts(results, plan, values)
-    print(f"\nNot counted, as no answers to single images are stored: {', '.join(uncounted) or 'nothing'}.")
+    print(f"\nNot counted here: {', '.join(uncounted) or 'nothing'}.")
     return differing
 
 

@@ -292,7 +292,7 @@ class MultimnistTask(TaskPlan):
     train_pairs: Pairs = PAPER_PAIRS  # distinct pairs; how many are seen is the number of steps
     test_pairs: Pairs = TEST_PAIRS
     placement: Literal["paper", "official"] = "paper"
-    segmentation_pairs: PositiveInt = DRAWN_PAIRS
+    segmentation_pairs: Pairs = DRAWN_PAIRS
 
     def reductions(self) -> list[Reduction]:
         """Those of every task, and this one's own."""

@@ -70,6 +70,10 @@ MISTAKES = [
         ("batch: 64", "batch: 9999999999999"),
         "batch is 9999999999999, but should be less than or equal to 1000000",
     ),
+    (
+        ("tasks:\n", "tasks:\n  multimnist: {variants: [multimnist-cnn], segmentation_pairs: 2_000_000_000}\n"),
+        "segmentation_pairs is 2000000000, but should be less than or equal to 1000000000",
+    ),
     (("squash: half", "routing: my_routing"), "no routing 'my_routing'; outside the package it is my_file:my_routing."),
     (("batch: 64", "batch: '64'"), "training.batch is '64'"),
     (("batch: 64", "batch: -64"), "training.batch is -64"),

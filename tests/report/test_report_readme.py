@@ -129,7 +129,7 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     """README has the four counts, docs/reproduction.md why so many claims are not run."""
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
-        r"Of \[(\d+) claims\][^ ]* (\d+) are reproduced \([^)]*\), (\d+) \*\*not reproduced\*\* \([^)]*\), "
+        r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \([^)]*\), (\d+) \*\*not reproduced\*\* \([^)]*\), "
         r"(\d+) undecided, and (\d+) not run\."
     ) == (len(claims), *(counts[verdict] for verdict in ("reproduced", "not reproduced", "undecided", "not run")))
     total, undecided, idle, *parts = numbers(
@@ -195,6 +195,10 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
     for name in told.keys() - {of_ladder}:
         found = rows[name]
         assert told[name] == [*(f"{value:.1f}" for value in (found.mean, found.low, found.high)), str(found.n)], name
+    frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
+    beside = frame.groupby("variant").value.mean()
+    plain = [f"two-digit-{pool}-{head}" for pool in ("average", "sum", "max") for head in ("mlp", "linear")]
+    assert said(r"in about half at best\*\* \(side by side in up to ([\d.]+) %\)") == (f"{beside[plain].max():.1f}",)
 
 
 def test_what_the_page_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
