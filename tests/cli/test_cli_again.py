@@ -65,14 +65,15 @@ def test_a_run_that_was_stopped_half_way_in_another_training_is_named(house: Hou
     assert console.export_text().strip() == said
 
 
-def test_of_many_some_are_named(house: House) -> None:
+@pytest.mark.parametrize(("runs", "more"), [(6, " and 3 more"), (3, "")])
+def test_of_many_some_are_named(house: House, runs: int, more: str) -> None:
     cell = house.cells[0]
     for seed in cell.seeds:
         digests = {**run_digests(house, cell, seed, "data"), "data": "another"}
         write_json(house.run_folder(cell, seed) / "manifest.json", {"status": "done", "digests": digests})
     console = Console(record=True, width=300)
-    say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds], "data")
-    said = "made again, as the data changed: mnist/cnn seed 0, mnist/cnn seed 1, mnist/cnn seed 2 and 3 more"
+    say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds[:runs]], "data")
+    said = f"made again, as the data changed: mnist/cnn seed 0, mnist/cnn seed 1, mnist/cnn seed 2{more}"
     assert console.export_text().strip() == said
 
 

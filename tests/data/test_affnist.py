@@ -210,3 +210,25 @@ def test_held_out_digits_are_the_first_at_the_places_of_the_test_seed() -> None:
     digits = noise_digits(50)
     expected = placed_set(DigitSet(digits.images[:20], digits.labels[:20]), seed=171009829)
     assert torch.equal(held_out_set(digits, 20).images(0, 20), expected.images(0, 20))
+
+
+def test_the_places_of_held_out_digits_stay_those_they_were() -> None:
+    places = placed_set(dot_digits(5), seed=171009829).images(0, 5)[:, 0].nonzero()[:, 1:]
+    assert places.tolist() == [[14, 16], [23, 20], [22, 15], [15, 18], [24, 15]]
+
+
+def test_the_factors_are_those_of_the_documentation() -> None:
+    """Other values would be other figures under the same names."""
+    assert FACTORS == {
+        "rotation": (-40, -30, -20, -10, 0, 10, 20, 30, 40),
+        "shear": (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4),
+        "scale": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4),
+        "translation": (-8, -6, -4, -2, 0, 2, 4, 6, 8),
+    }
+
+
+def test_the_digit_that_never_fits_is_named_by_its_own_number() -> None:
+    full = torch.full((1, 28, 28), 255, dtype=torch.uint8)
+    digits = DigitSet(torch.cat([dot_digits(3).images, full]), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(DataError, match="Digit 3 lost ink"):
+        SyntheticAffnist(digits, per_digit=4, seed=0, canvas=24)

@@ -291,3 +291,21 @@ def test_damaged_archives_raise_nothing_but_dataerror(data: st.DataObject, tmp_p
     path.write_bytes(content[: data.draw(st.none() | st.integers(0, len(content)))])
     with pytest.raises(DataError):  # whole, it still holds 2 of 1,280 images
         read(path)
+
+
+def test_one_wrong_label_is_refused(tmp_path: Path) -> None:
+    labels = LABELS.copy()
+    labels[700] = (labels[700] + 1) % 10
+    path = tmp_path / "test.mat"
+    path.write_bytes(mat_bytes(official_fields(PIXELS, labels, ORIGINALS)))
+    with pytest.raises(DataError, match=f"image 700 has label {labels[700]}, the digit it was made from has another"):
+        read(path)
+
+
+def test_images_all_over_the_file_decide_whether_it_shows_its_digits(tmp_path: Path) -> None:
+    pixels = PIXELS.copy()
+    pixels[600:] = pixels[600:, ::-1]  # upside down behind the first 600
+    path = tmp_path / "test.mat"
+    path.write_bytes(mat_bytes(official_fields(pixels, LABELS, ORIGINALS)))
+    with pytest.raises(DataError, match="does not show the digits it names"):
+        read(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import http.server
 import io
@@ -107,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_not_recorded(nothing_named: Path) -> None
     assert len(official_affnist(DIGITS)) == 1280
 
 
-@pytest.mark.parametrize("content", ["{", "[]"])
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
 def test_a_damaged_record_is_a_sentence(content: str, nothing_named: Path) -> None:
     put(nothing_named)
     (nothing_named / "affNIST" / "digests.json").write_text(content)
@@ -156,3 +157,35 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(site: str, tmp_path: Path)
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ResourceError, match=r"cannot be written .*CAPSBENCH_CACHE"):
         download_affnist(tmp_path / "file", f"{site}/test.mat.zip")
+
+
+def test_a_record_that_says_it_already_is_not_written_again(
+    nothing_named: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that others filled may only be read."""
+    put(nothing_named)
+    official_affnist(DIGITS)
+    monkeypatch.setattr(affnist_source, "write_json", lambda *_: pytest.fail("the record was written again"))
+    assert official_affnist(DIGITS) is not None
+
+
+def test_the_digests_of_a_changed_file_are_each_called_what_they_are(nothing_named: Path) -> None:
+    path = put(nothing_named)
+    first = official_affnist(DIGITS).digest
+    path.write_bytes(official_mat(compressed=False))
+    with pytest.raises(DataError, match=f"its SHA-256 is {files_digest(path)}, not {first};"):
+        official_affnist(DIGITS)
+
+
+def test_a_download_that_the_disk_has_no_room_for_leaves_nothing(
+    site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as stream:
+            stream.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(ResourceError, match=r"cannot be written \(No space left"):
+        download_affnist(tmp_path / "affNIST", f"{site}/test.mat.zip")
+    assert not (tmp_path / "affNIST" / "test.mat.zip").exists()

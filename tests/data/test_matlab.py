@@ -63,7 +63,8 @@ def test_numbers_stored_narrower_than_their_class_are_widened() -> None:
         (np.array([2, 3], "<u4").tobytes() + b"\1\2\3").ljust(32, b"\0"),
     )
     assert narrow != wide
-    assert read_struct(narrow, "affNISTdata", "a.mat")["a"].tolist() == [[1.0, 2.0, 3.0]]
+    found = read_struct(narrow, "affNISTdata", "a.mat")["a"]
+    assert (found.tolist(), found.dtype) == ([[1.0, 2.0, 3.0]], np.float64)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +124,11 @@ def test_damaged_bytes_raise_nothing_but_dataerror(compressed: bool, data: st.Da
 def test_any_bytes_raise_nothing_but_dataerror(tail: bytes) -> None:
     read_anything(tail)
     read_anything(FILES[True][:128] + tail)
+
+
+def test_an_array_of_structs_is_refused() -> None:
+    stream = io.BytesIO()
+    two = np.zeros((1, 2), dtype=[("a", object)])
+    scipy.io.savemat(stream, {"affNISTdata": two})
+    with pytest.raises(DataError, match="not a 1 x 1 struct"):
+        read_struct(stream.getvalue(), "affNISTdata", "my.mat")

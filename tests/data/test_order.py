@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from capsbench.data.order import DrawnAhead, EpochOrder
+from capsbench.data.order import BLOCK, DrawnAhead, EpochOrder
 
 
 def order_of(size: int, seed: int = 1, **options: int) -> EpochOrder:
@@ -77,3 +77,24 @@ def test_drawing_ahead_changes_nothing(size: int, batch: int) -> None:
         assert single.tolist() == list(range(start, start + batch))
         assert torch.equal(double[:, 0], single * 2)
     assert len(calls) == len(set(calls))  # each drawn once
+
+
+def test_each_block_has_an_order_of_its_own() -> None:
+    examples = order_of(1000, block=100).indices(0, 1000).view(10, 100) % 100  # of each block by itself
+    for other in examples[1:]:
+        assert (examples[0] == other).sum() < 10  # by chance 1 of 100 stays in its place
+
+
+@pytest.mark.parametrize("batch", [64, 70])
+def test_what_was_drawn_ahead_is_let_go(batch: int) -> None:
+    """Pictures are drawn a batch at a time on a CPU: kept, those of a training would fill the memory."""
+    ahead = DrawnAhead(lambda start, stop: (torch.arange(start, stop),), size=1000, batch=batch, ahead=128)
+    for step in range(50):
+        ahead.take(step * batch, (step + 1) * batch)
+        assert len(ahead._drawn) <= 2
+
+
+def test_the_order_of_a_seed_stays_what_it_was() -> None:
+    assert BLOCK == 1 << 18
+    seen = "94 98 93 91 92 101 102 100 73 77 79 70 74 71 75 78"
+    assert " ".join(map(str, order_of(103, block=10).indices(95, 111).tolist())) == seen

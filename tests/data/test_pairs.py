@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import torch
 from made import assert_made_ahead_is_alike, dot_digits, noise_digits, uci_digits
@@ -235,3 +237,39 @@ def test_the_papers_numbers_hold_on_mnist(mnist_folder) -> None:
         assert overlap(made).mean().item() == pytest.approx(0.80, abs=0.02)
         ink = unit(digits.images[made.bases]).double().sum((2, 3))
         assert torch.allclose(made.digits.double().sum((2, 3)), ink, rtol=0.02)  # MNIST's ink keeps off the border
+
+
+def digest_of(*tensors: torch.Tensor) -> str:
+    return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("paper", "c631adccf7e966ba"), ("official", "262e77bf85bdd0df"), ("height", "a1679009063154bf")],
+)
+def test_the_pairs_of_a_seed_stay_those_they_were(name: str, expected: str) -> None:
+    """The same on every machine and in every version: other pairs would be another test set of every published row."""
+    assert digest_of(*SETS[name].draw(torch.arange(2000))) == expected
+
+
+def test_the_order_of_training_pairs_stays_what_it_was() -> None:
+    stream = SETS["paper"].stream(batch=50)
+    assert digest_of(*(stream.batch(step).labels for step in range(80))) == "f5b04e19c47f88ec"  # two epochs
+
+
+def test_the_shift_that_a_caller_names_is_that_of_the_training_pairs() -> None:
+    stream = multimnist.training_stream(dot_digits(40), seed=0, batch=40, pairs=200, max_shift=0)
+    digits = torch.cat([stream.batch(step).digits for step in range(5)])
+    assert (digits[:, :, 18, 18] == 1).all()
+
+
+def test_each_digit_of_a_training_batch_stands_beside_its_own_label() -> None:
+    """The decoder is to draw the first picture from the capsule of the first label."""
+    levels = 10 * torch.arange(1, 11, dtype=torch.uint8)
+    digits = DigitSet(levels[:, None, None].expand(-1, 28, 28).repeat(5, 1, 1), torch.arange(50) % 10)
+    for stream in (
+        multimnist.training_stream(digits, seed=1, batch=40, pairs=200),
+        two_digit.pair_stream(digits, seed=1, batch=40, pairs=200),
+    ):
+        batch = stream.batch(2)
+        assert torch.equal((batch.digits.amax((2, 3)) * 255).round().long(), 10 * (batch.labels + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
@@ -139,3 +140,12 @@ def test_nothing_is_shifted_at_test_and_in_the_two_digit_task() -> None:
 def test_no_digits_are_an_error() -> None:
     with pytest.raises(DataError, match="no digits to train on"):
         mnist.training_stream(noise_digits(0), seed=0, batch=8)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mnist", "10ce1373fc1dc34f"), ("affnist", "5f6d241392987930")])
+def test_the_batches_of_a_seed_stay_those_they_were(name: str, expected: str) -> None:
+    stream = STREAMS[name][0](dot_digits(300), seed=1, batch=100)  # three epochs
+    batches = [stream.batch(step) for step in range(9)]
+    places = torch.cat([batch.images[:, 0].flatten(1).argmax(1) for batch in batches])
+    labels = torch.cat([batch.labels[:, 0] for batch in batches])
+    assert hashlib.sha256(torch.stack([places, labels]).numpy().tobytes()).hexdigest()[:16] == expected

@@ -151,3 +151,11 @@ def test_a_plan_that_asks_for_it_has_the_condition(tmp_path: Path) -> None:
         conditions = {condition.name: condition for condition in evaluate(run)}
     assert conditions["attacked"].images == 20
     assert run.cell.options.conditions(run.cell.spec)[-1] == "attacked"
+
+
+def test_every_batch_of_images_counts_with_its_own_labels(monkeypatch) -> None:
+    monkeypatch.setitem(attacks.BATCH, "cpu", 2)
+    digits = DigitSet((255 * grey(0.1, 0.1, 0.9, 0.1, 0.9)[:, 0]).to(torch.uint8), torch.tensor([0, 1, 1, 0, 1]))
+    found = attacked_condition(Brightness(), digits).metrics
+    assert [found[name][0] for name in ("error", "fgsm_error_e5", "pgd_error_e5")] == [20, 20, 20]  # the second alone
+    assert attacked_condition(Brightness(0.0), digits).metrics["masked"] == (100.0, "%")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 from stand_ins import Reader, coded_digits, spec_of, trained
 from torch import Tensor
 
-from capsbench.data import affine
-from capsbench.data.affnist import FACTORS
+from capsbench.data import affine, affnist_sets
+from capsbench.data.affnist import FACTORS, one_factor
+from capsbench.data.affnist_place import files_digest
 from capsbench.data.affnist_sets import affnist_set
+from capsbench.data.batch import DigitSet
 from capsbench.data.digits import Digits
 from capsbench.data.placed import unit
 from capsbench.errors import DataError
@@ -197,3 +200,35 @@ def test_a_decoder_s_drawings_are_kept_right_ones_first(folder) -> None:
         answers = run.model(unit(torch.from_numpy(stored["images"]))[:, None]).scores.argmax(1)
     assert stored["predicted"].tolist() == answers.tolist()
     assert "reconstructions" not in of(trained("affnist", Reader(), DIGITS, folder, **OPTIONS))["converged"].arrays
+
+
+def test_official_files_in_the_plan_s_data_folder_are_what_is_measured_and_called_affnist(folder, monkeypatch) -> None:
+    (folder / "data" / "affNIST").mkdir(parents=True)
+    (folder / "data" / "affNIST" / "test.mat").write_bytes(b"official")
+    asked = []
+
+    class Official:
+        name, labels, source = "affnist", DIGITS.test.labels, torch.arange(50)
+
+        def __len__(self) -> int:
+            return 50
+
+        def images(self, start: int, stop: int) -> Tensor:
+            return one_factor(DigitSet(*(part[start:stop] for part in DIGITS.test)), "rotation", 0)
+
+    monkeypatch.setattr(affnist_sets, "official_affnist", lambda _, where: asked.append(where) or Official())
+    run = replace(
+        trained("affnist", Reader(), DIGITS, folder, **OPTIONS | {"transforms": 1}), data_folder=folder / "data"
+    )
+    write_json(folder / "manifest.json", {"digests": {"test_set": files_digest(folder / "data/affNIST/test.mat")}})
+    found = of(run)
+    assert asked == [folder / "data"]
+    assert set(found) == {"matched", "converged"}
+    assert all(condition.dataset == {"name": "affnist", "badge": "affNIST"} for condition in found.values())
+
+
+def test_held_out_accuracy_is_of_as_many_digits_as_the_plan_says(folder) -> None:
+    wrong_after_10 = torch.where(torch.arange(60) < 10, torch.arange(60), torch.arange(60) + 1) % 10
+    digits = Digits(coded_digits(60, wrong_after_10), DIGITS.test)
+    converged = of(trained("affnist", Reader(), digits, folder, **OPTIONS))["converged"]
+    assert converged.metrics["held_out_accuracy"] == (pytest.approx(100 * 10 / 30), "%")

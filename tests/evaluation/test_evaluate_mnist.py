@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from capsbench.data.digits import Digits
 from capsbench.evaluation.mnist import OFFSETS, evaluate, perturbations
 from capsbench.evaluation.pictures import reconstructions
+from capsbench.models.output import Output
 
 CLASSES, DIM = 10, 4
 
@@ -116,3 +117,29 @@ def test_figure_4_moves_one_dimension_of_the_winning_capsule_by_each_offset() ->
                 moved = poses[i, digit].clone()
                 moved[dimension] += offset
                 assert np.array_equal(found["grid"][k, dimension, j, 0], as_pixels(moved))
+
+
+class Drawing(Reader):
+    """Has capsules, each of its class's number in tenths, and draws one as it is."""
+
+    def forward(self, images: Tensor) -> Output:
+        poses = (torch.arange(10.0) / 10)[None, :, None].expand(len(images), 10, DIM)
+        return Output(super().forward(images).scores, poses)
+
+    def reconstruct(self, poses: Tensor, classes: Tensor) -> Tensor:
+        return poses[torch.arange(len(poses)), classes][:, None]
+
+
+def test_what_is_stored_as_drawn_is_of_the_answer_and_the_hardest_image_is_the_one_it_got_wrong(tmp_path: Path) -> None:
+    labels = torch.arange(20) % 10
+    labels[7] = 3
+    digits = coded_digits(20, labels)
+    spec = spec_of("capsnet", reconstruction="paper")
+    run = trained("mnist", Drawing(spec=spec), Digits(digits, digits), tmp_path, routing_images=0)
+    with torch.inference_mode():
+        arrays = evaluate(run)[0].arrays
+    assert arrays["hardest"]["indices"][0] == 7
+    drawn = arrays["reconstructions"]
+    assert (drawn["labels"][-1], drawn["predicted"][-1]) == (3, 7)
+    assert drawn["reconstructions"][-1, 0, 0] == round(0.7 * 255)
+    assert arrays["perturbations"]["labels"].tolist() == list(range(10))

@@ -326,3 +326,8 @@ def test_what_another_evaluation_left_is_not_gone_on_from(tmp_path, monkeypatch)
     other = Counting()
     of(other, tmp_path, test_images=40)
     assert other.shown == 80
+
+
+def test_no_more_pairs_are_drawn_apart_than_are_tested(tmp_path) -> None:
+    frame = of(Oracle(pairs()), tmp_path, segmentation_pairs=100).frames["overlap"]
+    assert frame.loc[frame["metric"] == "mse_true", "pairs"].sum() == 80

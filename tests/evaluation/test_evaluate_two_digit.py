@@ -137,3 +137,11 @@ def test_each_batch_of_single_digits_is_held_against_its_own_labels(tmp_path, mo
 def test_without_its_curve_a_run_is_not_evaluated(tmp_path) -> None:
     with pytest.raises(DataError, match=r"curve\.csv is not there"):
         evaluate(trained("two_digit", Reader(pairs=True), DIGITS, tmp_path, pairs=80))
+
+
+@torch.inference_mode()
+def test_the_scores_are_stored_as_the_model_gave_them(tmp_path) -> None:
+    curve(tmp_path, (4, 1, 1.0, 1.0, 1.0, 1.0))
+    for condition in evaluate(trained("two_digit", Reader(pairs=True, high=0.87), DIGITS, tmp_path, pairs=20)):
+        expected = np.array([0.1] * 8 + [0.6, 0.87])
+        assert np.allclose(np.sort(condition.arrays["scores"]["scores"].astype(float)), expected, atol=1e-3)

@@ -192,3 +192,11 @@ def test_leakage_is_held_against_the_mean_ink_of_both_digits() -> None:
     drawn, digits = torch.zeros(1, 10, 36, 36), pair(square(0, 0), square(20, 20, side=5))  # of 100 and 25 pixels
     drawn[:, 0] = square(0, 0)
     assert leakage(drawn, digits, torch.tensor([[3, 7]])).tolist() == pytest.approx([100 * 100 / 62.5 / 8])
+
+
+def test_a_digit_s_faint_pixels_are_ink_and_not_bright() -> None:
+    """The edge of a stroke is grey: at 0.5 a drawing of what is bright alone is the digit."""
+    digits = pair(square(0, 0) + square(10, 0, level=0.3), square(20, 20) + square(10, 20, level=0.3))
+    found = values(pair(square(0, 0), square(20, 20)), digits)
+    assert (found["dice"], found["iou"]) == (1, 1)
+    assert (found["dice_ink"], found["iou_ink"]) == (pytest.approx(2 / 3), 0.5)

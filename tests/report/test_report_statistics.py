@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from capsbench.report.statistics import summarise
+from capsbench.report.statistics.crossed import Scored, crossed
+from capsbench.report.statistics.description import three_trials
 
 
 def test_three_values_by_hand() -> None:
@@ -45,3 +47,13 @@ def test_one_value_has_no_spread_and_none_has_nothing() -> None:
 def test_what_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         summarise([1.0, value])
+
+
+def test_the_crossed_variance_is_never_less_than_that_of_the_test_digits_alone() -> None:
+    found = crossed(Scored(np.array([1.0, 1.001]), np.array([[3.0, -3.0], [1.0, -1.0]])))
+    assert found.error**2 == pytest.approx(8.0)  # of the mean effects 2 and -2
+
+
+def test_three_trials_are_not_all_there_are_where_one_side_s_are_drawn() -> None:
+    few, many = [1.0, 2.0, 3.0], [float(k) for k in range(30)]
+    assert [three_trials(a, b, 1).exact for a, b in ((few, few), (few, many), (many, few))] == [True, False, False]

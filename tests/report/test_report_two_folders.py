@@ -261,3 +261,12 @@ def test_one_file_that_is_damaged_on_both_sides_is_two(folder: Path, other: Path
     done = CliRunner().invoke(app, ["compare", str(folder), str(other)])
     assert done.exit_code != 0
     assert str(done.exception).startswith("2 files of these results cannot be read")
+
+
+def test_a_p_under_five_in_a_hundred_is_beyond_noise(folder: Path, other: Path) -> None:
+    """2.8 deviations apart: Student's t of 3.43 at 4 degrees of freedom."""
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [2.28, 2.38, 2.48])
+    change = of(folder, other, "cnn")
+    assert change.p_holm == change.p == pytest.approx(0.0266, abs=5e-5)
+    assert change.found == "beyond noise"

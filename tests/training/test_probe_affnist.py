@@ -179,3 +179,18 @@ def test_a_reduced_plan_takes_the_first_digits_and_transforms_of_the_official_se
     assert part.name == "affnist"
     with pytest.raises(DataError, match=r"^The official affNIST has 32 transforms a digit, .* asks for 33; .*\.$"):
         affnist_set(DIGITS.test, dataset="mnist", transforms=33)
+
+
+def test_the_curve_is_measured_on_the_official_files_of_the_folder_and_data_set_that_it_is_told(
+    monkeypatch, tmp_path
+) -> None:
+    """The run's digest names the files that lie there: measured on others, its curve would be called by their name."""
+    asked: list[object] = []
+    monkeypatch.setattr(affnist_sets, "official_affnist", lambda _, folder: asked.append(folder) or Official())
+    options = AffnistTask.model_validate({"variants": ["given"], "held_out": 30, "transforms": 32})
+    stream = training_stream(DIGITS.train, seed=0, batch=8)
+    names = [
+        make_probe(options, DIGITS, stream, 8, dataset=dataset, folder=tmp_path).affnist.name
+        for dataset in ("mnist", "kmnist")
+    ]
+    assert (names, asked) == (["affnist", "affnist-synth"], [tmp_path])
