@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+UNREAD = 141  # where nobody reads what is printed, as behind `| head -1`; likewise
 
 
 def printable(text: str) -> str:

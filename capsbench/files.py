@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 DAY = 86_400  # seconds
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk that has no room, or none for this user
 
 
 @contextlib.contextmanager
@@ -32,7 +34,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)  # mkstemp makes 0600; results are for sharing
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is None:  # a full disk does not say which file it has no room for
+        if error.filename is None or error.errno in FULL:  # it does not say for which file, or names one that it reads
             error.filename = str(path)
         raise
     finally:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from capsbench.errors import STOPPED, CapsbenchError, ResourceError
+from capsbench.errors import STOPPED, UNREAD, CapsbenchError, ResourceError
 
 # What a disk or a place in it complains of, wherever it comes up; another OSError is our mistake, with its traceback.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
@@ -77,7 +77,7 @@ def _run() -> None:
         print(f"capsbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.exit(1)
+        sys.exit(UNREAD)
     except OSError as error:
         if error.errno not in DISK:
             raise

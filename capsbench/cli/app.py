@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from capsbench import __version__
@@ -14,13 +13,14 @@ from capsbench.cli.chosen import chosen, rows_of
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
 from capsbench.cli.options import MOST_THREADS, Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
+from capsbench.cli.terminal import Terminal
 from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, open_house, write_plan
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.provenance import cores
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
+console = Terminal(highlight=False, soft_wrap=True, markup=False)  # plans and folders hold brackets
 
 
 def _version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from capsbench.cli.left_out import OF_ANOTHER, damaged, made_otherwise, not_evaluated, plan_here
 from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
-from capsbench.files import read_record, whole_file
+from capsbench.files import FULL, read_record, whole_file
 from capsbench.locks import is_held, lock, sole, writable
 from capsbench.pipeline import dataset_record, finished, is_over, open_results, with_current_choice, write_plan
 from capsbench.plan import Cell, House
@@ -233,6 +233,11 @@ def _unpacked(archive: Path, to: Path) -> Path:
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise DataError(f"{archive} is not a complete archive ({error}); copy it again.") from None
     except OSError as error:
+        if error.errno in FULL:
+            raise ResourceError(
+                f"{tempfile.gettempdir()} has no room to unpack {archive} ({error.strerror}); make room there, or set "
+                "TMPDIR to a folder on another disk."
+            ) from None
         raise DataError(f"{error.filename or archive} cannot be read or unpacked: {error.strerror or error}.") from None
     return (to / "unpacked").rename(to / _name(to / "unpacked", archive))
 

@@ -12,6 +12,7 @@ from typing import TextIO
 
 from capsbench.locks import writable
 
+REFUSED = re.compile(r"^WorkflowError in file .*common\.smk.*:\n(.+)", re.MULTILINE)  # a sentence of our Snakefile's
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # which a console that stands on a terminal writes
 
 
@@ -75,4 +76,18 @@ def last_sentences(folder: Path, since: float) -> list[str]:
             *_, last = ["", *path.read_text(encoding="utf-8", errors="replace").splitlines()]
             if last.startswith("capsbench: ") and not last.endswith("the same command goes on from there."):
                 found.append(last.removeprefix("capsbench: "))
+    return list(dict.fromkeys(found))
+
+
+def sentences_of_nodes(folder: Path, since: float) -> list[str]:
+    """Why a cluster's jobs did not come to their own log: what the Snakefile said on their node, of each of these logs.
+
+    Args:
+        folder: where Snakemake's plugin keeps these logs; since: as for `last_sentences`.
+    """
+    found = []
+    for path in sorted(folder.rglob("*.log")):
+        with contextlib.suppress(OSError):  # removed by the plugin, which keeps none of a job that ended well
+            if path.stat().st_mtime >= since - 1:
+                found += REFUSED.findall(path.read_text(encoding="utf-8", errors="replace"))
     return list(dict.fromkeys(found))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from capsbench.files import read_record, write_json
 from capsbench.locks import DRAWING, sole, writable
-from capsbench.pipeline import numbers_digest
+from capsbench.pipeline import numbers_digest, shown_digests
 
 
 def make_report(console: Console, folder: Path, describe: Callable[[], None] | None, done: Path | None) -> None:
@@ -30,6 +30,7 @@ def make_report(console: Console, folder: Path, describe: Callable[[], None] | N
             describe()
         numbers = numbers_digest(folder)
         made = build_report(folder)
+        shown = shown_digests(folder)
     say_problems(console, made.problems)
     console.print(f"report: {made.html}")
     if done:
@@ -40,7 +41,8 @@ def make_report(console: Console, folder: Path, describe: Callable[[], None] | N
             *(path for figure in made.figures for path in (figure.png, figure.pdf)),
         ]
         names = [path.relative_to(folder).as_posix() for path in files]
-        write_json(done, {"numbers": numbers, "files": names, "damaged": [*damaged(made.problems).values()]})
+        unfit = [*damaged(made.problems).values()]
+        write_json(done, {"numbers": numbers, "shown": shown, "files": names, "damaged": unfit})
     else:
         refuse_damaged(damaged(made.problems))
 

@@ -21,11 +21,12 @@ from rich.console import Console
 
 from capsbench.cli.affnist import say_affnist
 from capsbench.cli.inputs import try_routings
-from capsbench.cli.log import last_sentences
+from capsbench.cli.log import last_sentences, sentences_of_nodes
 from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
 from capsbench.errors import STOPPED, CapsbenchError, ResourceError, counted
+from capsbench.files import try_to_make
 from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
@@ -33,6 +34,7 @@ from capsbench.plan.routings import is_custom
 SNAKEMAKE = "capsbench.cli.start_snakemake"  # `snakemake` itself, but for an early Ctrl-C
 RESOURCES = "--resources"  # which Snakemake knows by its beginning too
 ELSEWHERE = ("--profile", "--workflow-profile", "--executor")  # with one of these jobs may run on other machines
+OF_SLURM = Path(".snakemake/slurm_logs")  # what jobs of its plugin print, where no profile says `slurm-logdir`
 SHOWN = 3  # reasons of jobs that failed, which the last sentence repeats
 OF_STAGES = {"--task", "--variant", "--seed", "--device"}  # and none of Snakemake's begins like one
 ITS_OWN = {  # Snakemake's options that `run` says itself: with the user's, what runs would not be what is reported
@@ -142,19 +144,33 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     _try_outside(house, dataset_record(source)["digest"])
     began = time.time()
     with forks_offered(not _is_batch(options) and not gpus()) as environment:
-        code = _run(command(path, cores, options), environment)
+        code = _run(command(path, cores, options), {**environment, **_cache_to_write()})
     if code == STOPPED:
         raise KeyboardInterrupt  # before there was a job: nothing to tell of
     if code == UNKNOWN_OPTION:
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
         logs = house.folder / "logs"
+        reasons = _reasons([*last_sentences(logs, began), *sentences_of_nodes(OF_SLURM, began)])
+        of_nodes = f" and, what a node said before its job began, in {OF_SLURM}" if OF_SLURM.is_dir() else ""
         raise ResourceError(
-            f"Snakemake ended with exit code {code}: not every job is done. {_reasons(last_sentences(logs, began))}The "
-            f"logs are in {logs}; the same command goes on from what is done, and `capsbench report {path}` shows what "
-            "there is."
+            f"Snakemake ended with exit code {code}: not every job is done. {reasons}The logs are in {logs}{of_nodes}; "
+            f"the same command goes on from what is done, and `capsbench report {path}` shows what there is."
         )
     return house.folder
+
+
+def _cache_to_write() -> dict[str, str]:
+    """Where Snakemake may keep copies of sources, if its usual place cannot be written to: an account without a home.
+
+    The suite's own data stay where they are looked for.
+    """
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        try_to_make(caches / "snakemake" / "sources")
+    except (OSError, RuntimeError):  # the latter where there is no home at all
+        return {"XDG_CACHE_HOME": str(Path(".snakemake/cache").absolute())}
+    return {}
 
 
 def _reasons(sentences: Sequence[str]) -> str:

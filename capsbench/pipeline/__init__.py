@@ -3,7 +3,15 @@
 from capsbench.pipeline.copies import write_plan
 from capsbench.pipeline.house import STAND_IN, WHOSE, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
-from capsbench.pipeline.state import described, described_now, finished, is_over, numbers_digest, with_current_choice
+from capsbench.pipeline.state import (
+    described,
+    described_now,
+    finished,
+    is_over,
+    numbers_digest,
+    shown_digests,
+    with_current_choice,
+)
 
 __all__ = [
     "STAND_IN",
@@ -17,6 +25,7 @@ __all__ = [
     "numbers_digest",
     "open_house",
     "open_results",
+    "shown_digests",
     "with_current_choice",
     "write_plan",
 ]

@@ -17,6 +17,7 @@ from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
 
+SHOWN = ("report.html", "plan.json", "cells/report.json")  # the report, what it is of, and what it was to show
 # modules of capsbench.plan, which source_digest leaves out
 PLAN_OF_REPORT = ("claims", "load", "outside", "same_bits", "tasks")
 
@@ -119,10 +120,21 @@ def _digest_if_readable(path: Path) -> str:
         return "unreadable"
 
 
+def shown_digests(folder: Path) -> dict[str, str]:
+    """Digest of each file in a results folder that tells which plan and claims its report is of."""
+    return {name: _digest_if_readable(folder / name) for name in SHOWN}
+
+
 def is_report_kept(folder: Path) -> bool:
-    """Whether every file that the last report wrote is there and shows the numbers that are there."""
+    """Whether every file that the last job's report wrote is there and shows the numbers, plan and claims of now.
+
+    A plan that was edited and reported by hand, and then taken back, has left the report of the edit behind: no number
+    tells it, and Snakemake, which goes by times, takes it for the newest.
+    """
     try:
         promise = read_json(folder / "cells" / "reported.json")
-        return promise["numbers"] == numbers_digest(folder) and all((folder / f).is_file() for f in promise["files"])
+        if promise["shown"] != shown_digests(folder) or promise["numbers"] != numbers_digest(folder):
+            return False
+        return all((folder / f).is_file() for f in promise["files"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from places import REPOSITORY, Place
 
-from capsbench.cli.log import Both, last_sentences
+from capsbench.cli.log import Both, last_sentences, sentences_of_nodes
 from capsbench.cli.snakemake import _reasons
 
 
@@ -63,3 +63,26 @@ def test_the_reasons_of_jobs_are_the_errors_that_their_logs_end_with(tmp_path: P
     os.utime(tmp_path / "report.log", (now - 60, now - 60))
     assert last_sentences(tmp_path, now) == ["the data are damaged.", "results is full; make room there."]
     assert last_sentences(tmp_path / "none", now) == []
+
+
+def test_what_a_node_said_before_a_job_began_is_a_reason(tmp_path: Path) -> None:
+    """The words are those of a job of SLURM's on a node without the data."""
+    now = time.time()
+    refusal = (
+        'WorkflowError in file "/clone/workflow/rules/common.smk", line 21:\n'
+        "/data, which CAPSBENCH_DATA names for MNIST, is not a folder that exists; name another.\n"
+        '  File "/clone/workflow/rules/common.smk", line 21, in <module>\n'
+    )
+    for name, text in {
+        "rule_train/mnist_cnn/20.log": refusal,
+        "rule_train/mnist_capsnet/21.log": refusal,
+        "rule_train/mnist_old/3.log": refusal.replace("/data,", "/other,"),
+        "rule_train/mnist_ended/22.log": "mnist/ended seed 0: done\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    os.utime(tmp_path / "rule_train/mnist_old/3.log", (now - 60, now - 60))
+    said = "/data, which CAPSBENCH_DATA names for MNIST, is not a folder that exists; name another."
+    assert sentences_of_nodes(tmp_path, now) == [said]
+    assert sentences_of_nodes(tmp_path / "none", now) == []

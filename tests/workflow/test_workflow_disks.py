@@ -147,3 +147,25 @@ def test_data_that_are_altered_after_the_first_run_stop_the_next_one(place) -> N
         assert f"{altered} is altered: its SHA-256 is" in said.err
         assert "Traceback" not in said.text
     assert {path: path.read_bytes() for path in (place.root / "tiny").rglob("*") if path.is_file()} == before
+
+
+def test_a_disk_that_is_too_full_for_brought_runs_is_named(place, disk, finished) -> None:
+    """From a folder and from an archive; what is named is what has no room, and what was there is as it was."""
+    place.plan()
+    archive = place.folder / "runs.tar.gz"
+    assert finished.place.capsbench("pack", "--results", finished.place.results, "--to", archive).code == 0
+    filler = fill(disk, 40_000)
+    for source in (finished.place.results, archive):
+        said = place.capsbench("bring", source, "--plan", "tiny.yaml")
+        refused_for_want_of_room(said)
+        assert f"{disk}/" in said.err
+        nothing_is_half_written(disk)
+    filler.unlink()
+    shutil.rmtree(place.results)
+    filler = fill(disk, 40_000)  # with none Python itself takes another folder for TMPDIR
+    elsewhere = {"CAPSBENCH_RESULTS": str(place.folder / "elsewhere"), "TMPDIR": str(disk)}
+    said = place.capsbench("bring", archive, "--plan", "tiny.yaml", **elsewhere)
+    refused_for_want_of_room(said)
+    assert f"{disk} has no room to unpack {archive}" in said.err
+    filler.unlink()
+    assert place.capsbench("bring", archive, "--plan", "tiny.yaml").code == 0
