@@ -60,7 +60,9 @@ def test_the_commented_lines_of_the_profile_are_yaml_that_snakemake_takes(place,
     got = json.loads(said.out)
     assert got["default_resources"].items() >= {"slurm_account": "'my_account'", "gpu_model": "'a100'"}.items()
     asked = got["set_resources"]
-    assert (asked["train"], asked["evaluate"]) == ({"runtime": 480, "mem_mb": 16000}, {"runtime": 60})
+    assert asked["train"] == {"runtime": 480, "mem_mb": 16000, "gpu": 0}
+    assert asked["evaluate"] == {"runtime": 60, "gpu": 0}
+    assert (asked["cost"]["gpu"], asked["tune"]) == (0, {"gpu": 0})
     assert got["slurm_status_command"] == "squeue"
 
 
