@@ -270,3 +270,17 @@ def test_a_p_under_five_in_a_hundred_is_beyond_noise(folder: Path, other: Path) 
     change = of(folder, other, "cnn")
     assert change.p_holm == change.p == pytest.approx(0.0266, abs=5e-5)
     assert change.found == "beyond noise"
+
+
+def test_values_that_seeds_have_exchanged_are_not_identical(folder: Path, other: Path) -> None:
+    score(folder, "cnn", [2.0, 2.1, 2.2])
+    score(other, "cnn", [2.1, 2.0, 2.2])
+    change = of(folder, other, "cnn")
+    assert (change.found, change.p) == ("within noise", pytest.approx(1.0))
+
+
+def test_the_digests_of_both_sides_data_are_told(folder: Path, other: Path) -> None:
+    dataset = json.loads((other / "plan.json").read_text())["dataset"]
+    toy.change_json(other / "plan.json", dataset={**dataset, "digest": "e" * 64})
+    told = {where: (x, y) for where, x, y in compare(collect(folder), collect(other)).differences}
+    assert told["data digest"] == (dataset["digest"][:12], "e" * 12)
