@@ -190,7 +190,7 @@ def _take_out_of_the_future(folder: Path) -> None:
     """Give promises and specs that a clock which was ahead has dated later than now the time of now.
 
     Whatever is made from one of them would be older than it, which Snakemake takes for a failure, whose output it
-    removes: every report until that time has come.
+    removes: every report until that time has come. And what is promised would be newer than any edit.
     """
     now = time.time()
     for path in folder.rglob("*.json"):

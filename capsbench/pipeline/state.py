@@ -17,7 +17,7 @@ from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_bits_file
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_digest
 
-SHOWN = ("report.html", "plan.json", "cells/report.json")  # the report, what it is of, and what it was to show
+SHOWN = ("report.html", "plan.json")  # the report, and what it is of
 # modules of capsbench.plan, which source_digest leaves out
 PLAN_OF_REPORT = ("claims", "load", "outside", "same_bits", "tasks")
 
@@ -126,10 +126,10 @@ def shown_digests(folder: Path) -> dict[str, str]:
 
 
 def is_report_kept(folder: Path) -> bool:
-    """Whether every file that the last job's report wrote is there and shows the numbers, plan and claims of now.
+    """Whether every file that the last job's report wrote is there, as it was, and shows the numbers of now.
 
-    A plan that was edited and reported by hand, and then taken back, has left the report of the edit behind: no number
-    tells it, and Snakemake, which goes by times, takes it for the newest.
+    A plan (or claims) that was edited, reported by hand and then taken back has left the report of the edit behind: no
+    number tells it, and to Snakemake it is the newest. What an edit asks for that is still there Snakemake sees itself.
     """
     try:
         promise = read_json(folder / "cells" / "reported.json")

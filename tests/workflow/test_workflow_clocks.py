@@ -61,8 +61,8 @@ def test_a_promise_from_the_future_stops_no_report(done) -> None:
 
 
 def test_a_report_from_the_future_hides_no_edit(done) -> None:
-    names = ("report.html", "tables", "figures", "cells/reported.json")
-    dated_ahead(*(done.results / name for name in names))
+    drawn = [done.results / name for name in ("report.html", "tables", "figures", "cells/reported.json")]
+    dated_ahead(*drawn, *(path for folder in drawn[1:3] for path in folder.rglob("*")))
     edit(done, "Edited")
     assert done.would_run() == {DRAW}
 
