@@ -41,7 +41,8 @@ def test_no_claim_is_judged_before_all_are_there() -> None:
 def test_the_runs_took_the_minutes_that_the_page_says() -> None:
     files = sorted(RUNS.glob("seed-*/manifest.json"), key=lambda path: int(path.parent.name.removeprefix("seed-")))
     manifests = [json.loads(path.read_text()) for path in files]
-    (told,) = re.findall(r"`capsbench train config/two-digit-average.yaml .*?They took ([\d, and]+) minutes", words_of(TWO_DIGITS))
+    pattern = r"`capsbench train config/two-digit-average.yaml .*?They took ([\d, and]+) minutes"
+    (told,) = re.findall(pattern, words_of(TWO_DIGITS))
     minutes = [manifest["seconds"] / 60 for manifest in manifests]
     assert [float(word) for word in re.findall(r"\d+", told)] == pytest.approx(minutes, abs=0.501)
     assert {(manifest["resolved"]["threads"], manifest["git"]["dirty"]) for manifest in manifests} == {(1, False)}
