@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)  # mkstemp makes 0600; results are for sharing
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is None or error.errno in FULL:  # it does not say for which file, or names one that it reads
+        if error.filename is None or error.errno in FULL:  # a full disk names none, or one that is read
             error.filename = str(path)
         raise
     finally:

@@ -151,8 +151,9 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
         raise CapsbenchError(f"Snakemake does not take {' '.join(options)}; `snakemake --help` lists its options.")
     if code:
         logs = house.folder / "logs"
-        reasons = _reasons([*last_sentences(logs, began), *sentences_of_nodes(OF_SLURM, began)])
-        of_nodes = f" and, what a node said before its job began, in {OF_SLURM}" if OF_SLURM.is_dir() else ""
+        elsewhere = sentences_of_nodes(OF_SLURM, began) if _is_batch(options) else []
+        reasons = _reasons([*last_sentences(logs, began), *elsewhere])
+        of_nodes = f" and, what a node said before its job began, in {OF_SLURM}" if elsewhere else ""
         raise ResourceError(
             f"Snakemake ended with exit code {code}: not every job is done. {reasons}The logs are in {logs}{of_nodes}; "
             f"the same command goes on from what is done, and `capsbench report {path}` shows what there is."

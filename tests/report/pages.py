@@ -60,6 +60,19 @@ def has_its_seeds(rows: dict[str, str], runs: Path, section: str = "") -> None:
             assert numbers(cell) == pytest.approx(expected, abs=0.0501 if metric == "top2_accuracy" else 0.00501)
 
 
+def lines_of_seeds(runs: Path, section: str) -> list[int]:
+    """The seeds of a row, after each was found on its line of a section's table: pairs one above the other and side by
+    side, and single digits.
+    """
+    columns = {what: of_seeds(runs, *what) for what in (STACKED, BESIDE, SINGLE)}
+    seeds = list(columns[STACKED].index)
+    rows = rows_of(TWO_DIGITS, [str(seed) for seed in seeds], columns=1 + len(columns), section=section)
+    for seed, cells in zip(seeds, rows.values(), strict=True):
+        for cell, (what, values) in zip(cells, columns.items(), strict=True):
+            assert numbers(cell) == pytest.approx([values[seed]], abs=0.00501 if what == SINGLE else 0.0501)
+    return seeds
+
+
 def of_seeds(runs: Path, condition: str, metric: str) -> pd.Series:
     """A metric of every seed in a row's folder of runs, by seed."""
     files = {int(path.name.partition("-")[2]): path / condition / "metrics.json" for path in runs.glob("seed-*")}

@@ -45,6 +45,21 @@ def test_two_cannot_work_on_the_same_results(done) -> None:
     assert not (done.results / "report.html").exists()
 
 
+@pytest.mark.parametrize(("options", "is_told"), [(("--executor", "local"), True), ((), False)])
+def test_what_a_cluster_s_node_said_is_told_where_jobs_ran_elsewhere(done, options: tuple[str, ...], is_told) -> None:
+    """The log stands for one of SLURM's, in its words; that jobs run elsewhere is told from the option."""
+    log = done.folder / ".snakemake/slurm_logs/rule_train/mnist_cnn/20.log"
+    log.parent.mkdir(parents=True)
+    log.write_text('WorkflowError in file "/clone/workflow/rules/common.smk", line 21:\n/data is not there.\n')
+    os.utime(log, (time.time() + 600, time.time() + 600))  # written while the command runs
+    shutil.rmtree(done.results / "runs/mnist/cnn")
+    (done.results / "runs/mnist/cnn").write_text("a file where a folder should be")  # so that a job fails
+    said = done.capsbench("run", "tiny.yaml", *options)
+    assert said.code == 4, said.text
+    assert ("A job said: /data is not there." in said.err) is is_told
+    assert ("in .snakemake/slurm_logs" in said.err) is is_told
+
+
 def test_a_dry_run_beside_a_snakemake_at_work_takes_none_of_its_promises(done) -> None:
     for path in done.results.glob("runs/mnist/*/seed-0/manifest.json"):
         path.unlink()
