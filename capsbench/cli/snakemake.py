@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from capsbench.cli.offered_forks import forks_offered
 from capsbench.cli.opening import open_plan
 from capsbench.data.source import verify
 from capsbench.errors import STOPPED, CapsbenchError, ResourceError, counted
-from capsbench.files import try_to_make
+from capsbench.files import FULL, try_to_make
 from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import House
 from capsbench.plan.routings import is_custom
@@ -44,6 +45,7 @@ ITS_OWN = {  # Snakemake's options that `run` says itself: with the user's, what
 }
 # Seconds in which what got a signal together with `capsbench run` ends by itself: a job saves, Snakemake cleans up.
 GRACE: dict[int, float] = {signal.SIGTERM: 1.0, signal.SIGINT: 3.0}
+SOLVER_FILES = 1 << 20  # bytes: room for the programs that Snakemake's scheduler writes for its solver, and more
 UNKNOWN_OPTION = 2  # Snakemake's exit code for a command line that it cannot read; 1 is for everything else
 
 
@@ -127,6 +129,7 @@ def _is_batch(options: Sequence[str]) -> bool:
 def list_jobs(path: Path, cores: str, options: Sequence[str]) -> int:
     """Let Snakemake list the jobs that it would run; returns its exit code. Raises PlanError."""
     House.load(path)
+    _try_which()
     return subprocess.run([*command(path, cores, options), "--dry-run"], check=False).returncode
 
 
@@ -142,6 +145,8 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     verify(source)
     say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
     _try_outside(house, dataset_record(source)["digest"])
+    _try_which()
+    _try_temporary()
     began = time.time()
     with forks_offered(not _is_batch(options) and not gpus()) as environment:
         code = _run(command(path, cores, options), {**environment, **_cache_to_write()})
@@ -159,6 +164,33 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
             f"the same command goes on from what is done, and `capsbench report {path}` shows what there is."
         )
     return house.folder
+
+
+def _try_which() -> None:
+    """Raise ResourceError where Snakemake could not even start: its SLURM plugin calls `which` when it is loaded."""
+    if shutil.which("which") is None:
+        raise ResourceError(
+            "Snakemake's plugin for SLURM calls the program `which`, and PATH has none; install it (the package is "
+            "called which or debianutils), or use `capsbench train` and `capsbench report`, which do without Snakemake."
+        )
+
+
+def _try_temporary() -> None:
+    """Raise ResourceError where the disk is full on which Snakemake's scheduler writes what it gives to its solver.
+
+    The solver's library looks for these variables in this order, and itself does without a folder that is not there or
+    that it may not write to.
+    """
+    folder = os.environ.get("TMP", os.environ.get("TMPDIR", "/tmp"))
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(SOLVER_FILES))
+    except OSError as error:
+        if error.errno in FULL:
+            raise ResourceError(
+                f"{folder} has no room for the temporary files of Snakemake's scheduler ({error.strerror}); make room "
+                "there, or set TMPDIR to a folder on another disk (and TMP, if it is set)."
+            ) from None
 
 
 def _cache_to_write() -> dict[str, str]:

@@ -85,6 +85,21 @@ def test_a_disk_that_fills_up_is_a_sentence_and_with_room_it_goes_on(place, disk
     assert outcome(place) == expected
 
 
+def test_a_full_folder_of_temporary_files_is_said_before_snakemake_starts(place, disk, finished, tmp_path) -> None:
+    """Its scheduler's solver would end in a traceback. A folder that is not there it does without."""
+    place.plan()
+    fill(disk, 500_000)
+    elsewhere = {"CAPSBENCH_RESULTS": str(tmp_path / "elsewhere")}
+    for variable in ({"TMPDIR": str(disk), "TMP": str(disk)}, {"TMPDIR": str(tmp_path), "TMP": str(disk)}):
+        said = place.capsbench("run", "tiny.yaml", **elsewhere, **variable)
+        refused(said, f"{disk} has no room for the temporary files", "No space left on device", "TMPDIR")
+        assert (said.code, said.err.count("\n"), said.jobs) == (4, 1, set())
+    done = finished.copy(tmp_path / "done")
+    said = done.capsbench("run", "tiny.yaml", TMP=str(tmp_path / "nowhere"), TMPDIR=str(disk))
+    assert said.code == 3, said.text  # one row diverges
+    assert "Nothing to be done" in said.text
+
+
 @pytest.mark.slow
 def test_through_snakemake_a_full_disk_is_said_and_with_room_it_goes_on(place, disk, finished) -> None:
     place.plan()

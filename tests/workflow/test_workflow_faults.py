@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from places import PATIENCE, Place, processes, wait_for
+from places import PATIENCE, Place, processes, refused, wait_for
 
 SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 STEPS = 40
@@ -43,6 +43,20 @@ def test_two_cannot_work_on_the_same_results(done) -> None:
     assert "Traceback" not in said.text
     assert said.jobs == set()
     assert not (done.results / "report.html").exists()
+
+
+def test_without_the_program_which_a_sentence_says_so(place, tmp_path) -> None:
+    """As in a minimal container: Snakemake would end in a traceback, as its plugin for SLURM calls it when loaded."""
+    place.plan()
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "sh", "uname"):
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / "bin" / name).symlink_to(found)
+    for options in ((), ("--dry-run",)):
+        said = place.capsbench("run", "tiny.yaml", *options, PATH=str(tmp_path / "bin"))
+        refused(said, "calls the program `which`, and PATH has none", "`capsbench train`")
+        assert (said.code, said.err.count("\n"), said.jobs) == (4, 1, set())
 
 
 @pytest.mark.parametrize(("options", "is_told"), [(("--executor", "local"), True), ((), False)])
