@@ -284,3 +284,33 @@ def test_the_digests_of_both_sides_data_are_told(folder: Path, other: Path) -> N
     toy.change_json(other / "plan.json", dataset={**dataset, "digest": "e" * 64})
     told = {where: (x, y) for where, x, y in compare(collect(folder), collect(other)).differences}
     assert told["data digest"] == (dataset["digest"][:12], "e" * 12)
+
+
+def test_runs_that_both_failed_have_no_evaluations_to_tell_apart(folder: Path, other: Path) -> None:
+    for side, weights in ((folder, "8" * 64), (other, "9" * 64)):
+        toy.fail(side, "mnist", "cnn", 1)
+        toy.change_json(toy.run_folder(side, "mnist", "cnn", 1) / "manifest.json", weights=weights)
+    assert compare(collect(folder), collect(other)).other_weights == 0
+
+
+def test_evaluations_of_runs_with_other_digests_are_not_told_apart(folder: Path, other: Path) -> None:
+    """An evaluation's digest covers the run's, so it is another one though the evaluation may be the same."""
+    run = toy.run_folder(other, "mnist", "cnn", 1)
+    toy.change_json(run / "manifest.json", digest="9" * 64)
+    toy.change_json(run / "test" / "metrics.json", digest="f" * 64)
+    found = compare(collect(folder), collect(other))
+    assert (found.differences, found.other_weights) == ([], 1)
+
+
+def test_two_seeds_that_agree_on_both_sides_are_enough_seeds_without_a_spread(folder: Path, other: Path) -> None:
+    for side, value in ((folder, 2.0), (other, 2.1)):
+        shutil.rmtree(toy.run_folder(side, "mnist", "cnn", 2))
+        score(side, "cnn", [value, value])
+    change = of(folder, other, "cnn")
+    assert (change.a.n, change.b.n, change.found) == (2, 2, "too few seeds")
+    assert "no spread to judge by" in change.why
+
+
+def test_evaluations_of_routing_are_told_apart_too(folder: Path, other: Path) -> None:
+    toy.change_json(toy.run_folder(other, "mnist", "capsnet-r3", 1) / "routing" / "metrics.json", digest="f" * 64)
+    assert list(told_apart(folder, other)) == ["mnist/capsnet-r3: evaluation of routing"]
