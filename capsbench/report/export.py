@@ -25,7 +25,7 @@ def export(results: Results, folder: Path) -> list[Path]:
     write_text(paths[0], csv_text(metrics))
     _write_parquet(paths[1], metrics)
     write_text(paths[2], csv_text(problems))
-    crate = folder / f"{results.plan.name.replace('/', '-')}.crate.zip"
+    crate = folder / f"{results.plan.name}.crate.zip"
     write_crate(crate, results, [paths[0], paths[2]])
     return [*paths, crate]
 

@@ -194,6 +194,20 @@ def test_a_report_has_both_tables_in_every_form(spoiled: tuple[Path, Report]) ->
     assert "One choice changed against a reference row" in page
 
 
+def test_what_a_table_has_is_the_task_s_measures_of_answers_and_on_mnist_the_gap(compared: Path) -> None:
+    frame = ablation(compared).frame
+    measured = {task: set(of["metric"]) for task, of in frame.groupby("task")}
+    assert measured == {"mnist": {"error", "train_test_gap"}, "affnist": {"accuracy"}}
+
+
+def test_a_row_of_one_seed_has_no_test(compared: Path) -> None:
+    for seed in (1, 2):
+        (toy.run_folder(compared, "mnist", "cnn", seed) / "manifest.json").unlink()
+    tests = ablation(compared).frame.set_index(["variant", "metric"])["test"]
+    assert pd.isna(tests["cnn", "error"])
+    assert tests["capsnet-r3", "error"] == "welch"
+
+
 def test_nothing_that_differs_is_a_dash() -> None:
     assert factor_words([]) == ("–", "–", "–")
 

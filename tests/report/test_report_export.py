@@ -7,8 +7,10 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import fastparquet
+import numpy as np
 import pandas as pd
 import pytest
 import toy
@@ -176,3 +178,52 @@ def test_the_crate_s_trainings_have_their_times_and_its_date_is_the_last_one_s(f
     assert (run["startTime"], run["endTime"]) == (started, finished)
     (root,) = (entity for entity in graph if entity["@id"] == "./")
     assert root["datePublished"] == "2026-11-22"
+
+
+def described(path: Path) -> dict[str, dict[str, Any]]:
+    """The entities of a crate by their names, or where they have none by their ids."""
+    with zipfile.ZipFile(path) as archive:
+        graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
+    return {entity.get("name", entity["@id"]): entity for entity in graph}
+
+
+def test_a_run_says_all_its_reductions_its_gpu_and_that_its_files_may_have_changed(folder: Path) -> None:
+    path = toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json"
+    stored = json.loads(path.read_text())
+    more = {"machine": {**stored["machine"], "gpu": "One"}, "git": {**stored["git"], "dirty": None}}
+    toy.change_json(path, reductions=["width 1/8", "2 epochs"], **more)
+    table = tidy_metrics(collect(folder)).query("variant == 'cnn' and task == 'mnist'")
+    changed, same = (table[table["seed"] == seed].iloc[0] for seed in (1, 0))
+    assert (changed["reductions"], changed["gpu"]) == ("width 1/8; 2 epochs", "One")
+    assert changed["dirty"] is pd.NA
+    assert same["dirty"] is np.False_
+
+
+def test_hidden_files_are_not_in_the_crate_and_others_keep_their_names(folder: Path, tmp_path: Path) -> None:
+    (folder / "tables").mkdir(exist_ok=True)
+    for name in (".mnist.csv.abcdefgh", "Fehler in %.csv", "größer.csv"):
+        (folder / "tables" / name).write_text("1")
+    *_, path = export(collect(folder), tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        found = [entry for entry in archive.infolist() if entry.filename.startswith("tables/")]
+        assert "größer.csv" in archive.read("ro-crate-metadata.json").decode()
+    assert {entry.filename for entry in found} >= {"tables/Fehler in %.csv", "tables/größer.csv"}
+    assert not [entry for entry in found if "/." in entry.filename]
+    assert {(entry.compress_type, entry.external_attr >> 16) for entry in found} == {(zipfile.ZIP_DEFLATED, 0o644)}
+    assert described(path)["tables/Fehler in %.csv"]["@id"] == "tables/Fehler%20in%20%25.csv"
+
+
+def test_each_training_has_its_own_files_and_says_why_it_failed(tmp_path: Path) -> None:
+    """`seed-1` is how `seed-10` begins too."""
+    folder = toy.write_toy(tmp_path / "toy", seeds=(1, 10), tasks={"affnist": ["cnn-pool"]})
+    toy.fail(folder, "affnist", "cnn-pool", 10)
+    (folder / "tuning" / "affnist").mkdir(parents=True)
+    (folder / "tuning" / "affnist" / "cnn-pool.json").write_text("{}")
+    *_, path = export(collect(folder), tmp_path / "out")
+    found = described(path)
+    assert found["capsbench results: toy"]["identifier"] == toy.PLAN_DIGEST
+    assert {"tuning/affnist/cnn-pool.json", "runs/affnist/cnn-pool/seed-1/curve.csv"} <= found.keys()
+    first, failed = (found[f"affnist/cnn-pool/seed-{seed}"] for seed in (1, 10))
+    assert {part["@id"].split("/")[3] for part in first["result"]} == {"seed-1"}
+    assert "error" not in first
+    assert failed["error"] == "the loss was not finite at step 40"
