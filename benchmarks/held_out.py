@@ -1,0 +1,180 @@
+"""What a choice does to CapsNet's error, told without the test digits: on 10,000 training digits that are held out.
+
+    python benchmarks/held_out.py capsnet-official --epochs 10 --seeds 0 1 2 --precision bf16 --to FILE
+    python benchmarks/held_out.py --compare FILE FILE ...
+
+A row of a plan's task mnist (config/paper.yaml's rates and batches) trains on all but the first 10,000 training digits,
+and is judged by those: the error after the last step. It is one trial of `capsbench tune`, at the paper's own rate and
+schedule, scaled to the length. The file gets each seed as it is done; the same command goes on, also with more seeds.
+--compare prints each file's mean with its 95 % interval, and its difference from the first one's (Welch's t): both
+cover the choice of seed alone, and are not corrected for how many are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from capsbench.cli.held import held_device
+from capsbench.cli.precision import precision_of
+from capsbench.cli.progress import show_progress
+from capsbench.data.digits import load_digits
+from capsbench.errors import CapsbenchError
+from capsbench.files import read_json, write_json
+from capsbench.locks import sole
+from capsbench.pipeline import dataset_record, open_house
+from capsbench.plan import Cell, House
+from capsbench.plan.done import trial_digest
+from capsbench.plan.tuning import Point
+from capsbench.provenance import git_state, machine, versions
+from capsbench.report.statistics import difference, one_sample
+from capsbench.training.run import Setting
+from capsbench.training.tune import judge, judged
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+WORK = REPOSITORY / ".cache" / "held-out"
+HELD_OUT = 10_000
+PAPER = Point(1e-3, 0.96)  # of tuning's grid: Adam's rate and the authors' decay
+OF_THE_PLAN = ("dataset", "data_folder", "uci_digits", "width", "variants")
+ONE_ROW = ("epochs", "precision", "device", "config", "dataset")  # what all seeds of a file have alike
+
+
+def main() -> int:
+    """Train and judge the seeds that a file lacks, or compare files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("variant", nargs="?", help="the row that trains")
+    parser.add_argument("--epochs", type=int, help="of the digits that are not held out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
+    parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
+    parser.add_argument("--device")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--to", type=Path, help="the file that gets the figures")
+    parser.add_argument("--compare", type=Path, nargs="+", help="files; the others are compared with the first one")
+    given = parser.parse_args()
+    try:
+        if given.compare:
+            return compare([(path, record_in(path)) for path in given.compare])
+        if not (given.variant and given.epochs and given.epochs > 0 and given.to):
+            parser.error("name a variant, --epochs of 1 or more, and the file of the figures with --to")
+        return make(given)
+    except CapsbenchError as error:
+        sys.exit(str(error))
+
+
+def make(given: argparse.Namespace) -> int:
+    """Train and judge one row's seeds; those that the file has are left alone."""
+    console = Console()
+    WORK.mkdir(parents=True, exist_ok=True)
+    name = f"{given.variant.replace(':', '.')}-{given.epochs}-epochs-{given.precision}"
+    path = WORK / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(plan_of(given) | {"name": name}), encoding="utf-8")
+    house, source = open_house(path)
+    house = replace(house, root=WORK)
+    trial = paper_s_trial(house, house.cells[-1])
+    dataset = dataset_record(source)
+    with held_device(console, given.device, given.threads) as device:
+        setting = Setting(house, trial, load_digits(source, device), dataset, device, given.threads, console.print)
+        about = {
+            "schema": 1, "variant": given.variant, "epochs": given.epochs, "precision": given.precision,
+            "device": device.type, "config": trial.config(), "dataset": dataset, "held_out": trial.held_out,
+        }  # fmt: skip
+        stored = record_in(given.to) if given.to.exists() else about | {"runs": {}}
+        if other := [key for key in ONE_ROW if stored.get(key) != about[key]]:
+            sys.exit(f"{given.to} is of another {other[0]}: {stored.get(other[0])}; name another file with --to.")
+        resolved = precision_of(setting, given.seeds[0])
+        for seed in given.seeds:
+            digest = trial_digest(house, trial, seed, dataset["digest"])
+            if stored["runs"].get(str(seed), {}).get("digest") == digest:
+                continue
+            folder, began = house.run_folder(trial, seed), time.monotonic()
+            with sole(folder, console.print):
+                figure = judged(folder, digest)
+                if figure is None:
+                    with show_progress(console, trial, seed) as show:
+                        figure = judge(setting, seed, digest, show, resolved)
+            git = git_state()
+            made = {"seconds": round(time.monotonic() - began, 1), "threads": given.threads, "machine": machine()}
+            today = datetime.datetime.now(datetime.UTC).date().isoformat()
+            made |= {"made": today, "commit": git["commit"], "dirty": git["dirty"], "versions": versions()}
+            stored = record_in(given.to) if given.to.exists() else stored  # another process may have made others
+            stored["runs"] = {**stored["runs"], str(seed): figure | made}
+            write_json(given.to, stored)
+            console.print(f"{given.variant} seed {seed}: {said(figure['error'])} held-out error", highlight=False)
+    return 0
+
+
+def plan_of(given: argparse.Namespace) -> dict[str, Any]:
+    """A plan whose one row is tuned, for the sake of its trials: the data and the training are those of `--plan`."""
+    plan = yaml.safe_load(given.plan.read_text(encoding="utf-8"))
+    training = plan["training"] | plan["tasks"].get("mnist", {}).get("training", {})
+    length = {"epochs": given.epochs, "precision": given.precision}
+    return {key: plan[key] for key in OF_THE_PLAN if key in plan} | {
+        "budget": "reduced",
+        "seeds": [max(given.seeds) + 1],  # a plan's own are others than its trials'
+        "training": {key: value for key, value in training.items() if key != "steps"} | length,
+        "tuning": {"epochs": given.epochs, "seeds": given.seeds, "held_out": HELD_OUT},
+        "tasks": {"mnist": {"variants": [given.variant], "tuned": True}},
+    }
+
+
+def paper_s_trial(house: House, row: Cell) -> Cell:
+    """Of a tuned row's trials the one that trains at the paper's rate, by the authors' schedule."""
+    return next(trial for trial in house.trials(row) if trial.trial is not None and trial.trial.point == PAPER)
+
+
+def record_in(path: Path) -> dict[str, Any]:
+    """A file of figures. Ends this process where it cannot be read."""
+    try:
+        found = read_json(path)
+        return {**found, "runs": dict(found["runs"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        sys.exit(f"{path} is no file that this script has written.")
+
+
+def said(error: float | None) -> str:
+    """An error in percent, or that there is none."""
+    return "no" if error is None else f"{error:.2f} %"
+
+
+def compare(records: list[tuple[Path, dict[str, Any]]]) -> int:
+    """Print every file's mean and its difference from the first one's; 0."""
+    first = errors_of(*records[0])
+    width = max(len(path.stem) for path, _ in records)
+    print(f"{'':{width}}   n  error, %        95 % interval   less the first one's   95 % interval")
+    for place, (path, record) in enumerate(records):
+        errors = errors_of(path, record)
+        line = f"{path.stem:{width}} {len(errors):3} {sum(errors) / len(errors):9.3f} {interval(one_sample(errors))}"
+        if place:
+            less = sum(errors) / len(errors) - sum(first) / len(first)
+            line += f" {less:+22.3f} {interval(difference(errors, first), '+')}"
+        print(line.rstrip())
+    return 0
+
+
+def errors_of(path: Path, record: dict[str, Any]) -> list[float]:
+    """The errors of a file in percent, by seed. Ends this process where a seed has none."""
+    runs = sorted(record["runs"].items(), key=lambda run: int(run[0]))
+    if not runs or any(run["error"] is None for _, run in runs):
+        sys.exit(f"{path} has no seed, or one whose loss was not finite.")
+    return [run["error"] for _, run in runs]
+
+
+def interval(estimate: Any, sign: str = "") -> str:
+    """`0.365 to 0.419`, or nothing where seeds leave none."""
+    if estimate is None:
+        return f"{'-':>20}"
+    low, high = estimate.interval()
+    return f"{f'{low:{sign}.3f} to {high:{sign}.3f}':>20}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
