@@ -43,7 +43,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 WORK = REPOSITORY / ".cache" / "held-out"
 HELD_OUT = 10_000
 PAPER = Point(1e-3, 0.96)  # of tuning's grid: Adam's rate and the authors' decay
-OF_THE_PLAN = ("dataset", "data_folder", "uci_digits", "width", "variants")
+OF_THE_PLAN = ("dataset", "data_folder", "uci_digits", "width")
 ONE_ROW = ("epochs", "precision", "device", "config", "dataset")  # what all seeds of a file have alike
 
 
@@ -118,12 +118,22 @@ def plan_of(given: argparse.Namespace) -> dict[str, Any]:
     training = plan["training"] | plan["tasks"].get("mnist", {}).get("training", {})
     length = {"epochs": given.epochs, "precision": given.precision}
     return {key: plan[key] for key in OF_THE_PLAN if key in plan} | {
+        "variants": with_bases(given.variant, plan.get("variants", {})),
         "budget": "reduced",
         "seeds": [max(given.seeds) + 1],  # a plan's own are others than its trials'
         "training": {key: value for key, value in training.items() if key != "steps"} | length,
         "tuning": {"epochs": given.epochs, "seeds": given.seeds, "held_out": HELD_OUT},
         "tasks": {"mnist": {"variants": [given.variant], "tuned": True}},
     }
+
+
+def with_bases(name: str, own: dict[str, Any]) -> dict[str, Any]:
+    """Of a plan's own variants the row and what it is made from; a plan names no other that it does not train."""
+    found: dict[str, Any] = {}
+    while name in own and name not in found:
+        found[name] = own[name]
+        name = own[name].get("base", "")
+    return found
 
 
 def paper_s_trial(house: House, row: Cell) -> Cell:

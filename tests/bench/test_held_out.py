@@ -17,8 +17,12 @@ budget: reduced
 seeds: [0]
 uci_digits: true
 width: 0.0625
-training: {epochs: 100, batch: 16, rate: 1.0e-3, decay: 0.96, decay_period: scaled, precision: float32}
-tasks: {mnist: {variants: [capsnet-r3-recon]}}
+variants:
+  small: {base: capsnet-r3-recon, title: Small, reconstruction: none}
+  smaller: {base: small, title: Smaller, iterations: 1}
+  another: {base: cnn, title: Another}
+training: {epochs: 100, batch: 256, rate: 1.0e-3, decay: 0.96, decay_period: scaled, precision: float32}
+tasks: {mnist: {variants: [smaller, another]}}
 """
 
 
@@ -50,7 +54,7 @@ def test_seeds_are_judged_on_held_out_digits_at_the_paper_s_rate_and_only_once(
     first: dict[str, Any] = json.loads(to.read_text())
     training = first["config"]["training"]
     assert (training["rate"], training["decay"], training["decay_period"]) == (1e-3, 0.96, "scaled")
-    assert (training["batch"], training["floor"]) == (16, 1e-6)
+    assert (training["batch"], training["floor"]) == (256, 1e-6)
     assert first["config"]["held_out"] == first["held_out"] > 0
     assert 0 < first["runs"]["1"]["error"] < 100
     assert not list(tmp_path.rglob("metrics.json"))  # nothing has looked at test digits
@@ -61,6 +65,15 @@ def test_seeds_are_judged_on_held_out_digits_at_the_paper_s_rate_and_only_once(
     assert both["runs"]["0"]["digest"] != both["runs"]["1"]["digest"]
     with pytest.raises(SystemExit, match=r"row\.json is of another epochs: 1; name another file with --to"):
         ask(tool, monkeypatch, *row[:2], 2, *row[3:], "--to", to)
+
+
+def test_a_row_of_the_plan_s_own_brings_what_it_is_made_from(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ("smaller", "--epochs", 1, "--plan", tmp_path / "tiny.yaml", "--threads", 1, "--device", "cpu")
+    assert ask(tool, monkeypatch, *row, "--to", tmp_path / "row.json") == 0
+    spec = json.loads((tmp_path / "row.json").read_text())["config"]["variant"]
+    assert (spec["iterations"], spec["reconstruction"]) == (1, "none")
 
 
 def test_files_are_compared_with_the_first_one(
