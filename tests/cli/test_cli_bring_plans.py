@@ -103,6 +103,24 @@ def test_a_run_that_was_evaluated_otherwise_is_told_which_options_it_had(
     assert f"1 run: it is not evaluated{run}" in said()
 
 
+def test_the_options_of_a_run_s_own_row_are_told(tmp_path: Path, results: Path, no_data: object) -> None:
+    """The first row of the plan is of another task, whose options are alike here and there."""
+    text = TUNED.replace(", tuned: true}", "}\n  multimnist: {variants: [multimnist-cnn]}")
+    text = text.replace("tuning: {steps: 2, seeds: [9]}\n", "")
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    theirs.write_text(text.replace("multimnist-cnn]", "multimnist-cnn], segmentation_pairs: 70"))
+    ours.write_text(text)
+    house, source = open_house(theirs)
+    there = replace(house, root=tmp_path / "there")
+    finished(there, source, there.cells[1], 0, 60, 5)
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    console = Console(record=True, width=300)
+    with pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [there.folder], ours)
+    told = "1 run: it was evaluated with segmentation_pairs: 70 (here 10000); say the same in the task here"
+    assert f"{told}\n  multimnist/multimnist-cnn/seed-0\n" in console.export_text()
+
+
 def two_plans(tmp_path: Path, theirs: str, ours: str) -> tuple[Path, House, Path]:
     """A folder with a run by one plan, that plan, and another plan: TUNED without its tuning, and with these words."""
     text = TUNED.replace(", tuned: true", "").replace("tuning: {steps: 2, seeds: [9]}\n", "")
