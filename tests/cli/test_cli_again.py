@@ -11,7 +11,7 @@ from rich.console import Console
 
 from capsbench.cli.again import say_what_is_made_again, what_changed
 from capsbench.files import write_json
-from capsbench.plan import House
+from capsbench.plan import House, same_bits
 from capsbench.plan.done import run_digests
 from capsbench.training.checkpoint import write_tensors
 
@@ -75,6 +75,22 @@ def test_of_many_some_are_named(house: House, runs: int, more: str) -> None:
     say_what_is_made_again(console, house, [(cell, seed) for seed in cell.seeds[:runs]], "data")
     said = f"made again, as the data changed: mnist/cnn seed 0, mnist/cnn seed 1, mnist/cnn seed 2{more}"
     assert console.export_text().strip() == said
+
+
+def test_a_source_that_was_shown_to_give_the_same_bits_is_no_reason(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = house.cells[0]
+    now = run_digests(house, cell, 0, "data")
+    made = {"run": {"task": "mnist"}, "config": cell.config(), "resolved": {"device": "cpu", "precision": "float32"}}
+    digests = {**now, "training_source": "before", "data": "another"}
+    write_json(house.run_folder(cell, 0) / "manifest.json", {"status": "done", "digests": digests} | made)
+    assert what_changed(house, cell, 0, "data") == "training source and data"
+    row = {"what_trains": same_bits.what_trains("mnist", cell.config())}
+    known = {"changes": [{"device": "cpu", "runs": [row | {"training": ["before", now["training_source"]]}]}]}
+    write_json(tmp_path / "same-bits.json", known)
+    monkeypatch.setattr(same_bits, "same_bits_file", lambda: tmp_path / "same-bits.json")
+    assert what_changed(house, cell, 0, "data") == "data"
 
 
 def test_another_affnist_is_a_reason_too(tmp_path: Path) -> None:

@@ -179,6 +179,24 @@ def test_what_is_worked_on_is_claimed_and_of_two_that_choose_at_once_one_chooses
     assert (begun, held, is_held(folder)) == (order, [True] * 6, False)
 
 
+def test_seeds_of_which_another_process_claims_one_are_chosen_again_without_it(
+    begun: list[str], asked: Asked, plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPSBENCH_SEEDS_AT_ONCE", "3")
+    house, _ = open_house(plans[0])
+    folder, other = house.run_folder(house.cell("mnist", "cnn"), 1), ExitStack()
+
+    def late(place: Path) -> Any:
+        if not begun and place == folder:  # between the question whether all three are free and the answer
+            other.enter_context(claimed(folder))
+        return claimed(place)
+
+    monkeypatch.setattr(working, "claimed", late)
+    with other:
+        asked(tasks=("mnist",), variants=("cnn",))
+    assert begun == ["a mnist/cnn 0 2", "b mnist/cnn 0 1 2", "a mnist/cnn 1"]
+
+
 @pytest.fixture
 def tuned(plans: list[Path], begun: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[House, DataSource]]:
     """The plans with the CNN tuned; its choice was made by trials of another source, and a stand-in tunes again."""
