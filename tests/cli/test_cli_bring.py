@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from finished_runs import finished
@@ -171,32 +170,6 @@ def test_a_run_that_was_stopped_half_way_is_not_done_and_is_taken_again(
     assert (here[0].folder / CNN.format(0) / "history.csv").is_file()
     assert not list(here[0].folder.rglob("manifest.json"))
     assert "2 runs: brought" in brought()
-
-
-def test_a_run_that_is_replaced_is_not_done_from_the_first_file_that_goes(
-    here: Place, brought: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = here[0].folder / CNN.format(0)
-    write_json(ours / "manifest.json", {"digest": "of another training", "status": "done"})
-    write_text(ours / "test" / "metrics.json", "of the stale run")
-
-    def stops(folder: Path) -> None:
-        assert folder == ours / "test"
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bringing, "shutil", SimpleNamespace(rmtree=stops))
-        with pytest.raises(KeyboardInterrupt):
-            brought()
-    assert not (ours / "manifest.json").exists()
-
-
-def test_a_run_with_metrics_of_one_of_two_conditions_is_not_evaluated(here: Place, there: House) -> None:
-    finished(there, here[1], there.cells[1], 0, 60, 5)  # of its routing it has none
-    console = Console(record=True, width=300)
-    with pytest.raises(CapsbenchError, match="1 run left out"):
-        bring(console, [there.folder], None)
-    assert "1 run: it is not evaluated\n  mnist/capsnet-r3-recon/seed-0\n" in console.export_text()
 
 
 @pytest.mark.parametrize("packed", [True, False])

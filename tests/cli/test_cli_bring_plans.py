@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -177,6 +178,39 @@ def test_damaged_answers_are_not_brought_and_are_replaced_by_whole_ones(
     assert here.read_bytes() == whole
     bring(console, [folder], ours)
     assert "1 run: kept, done here already" in console.export_text()
+
+
+def test_a_run_that_is_replaced_is_not_done_from_the_first_file_that_goes(
+    tmp_path: Path, results: Path, no_data: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, ours = two_plans(tmp_path, theirs="", ours="")
+    here = results / "ours-digits/runs/mnist/cnn/seed-0"
+    write_json(here / "manifest.json", {"digest": "of another training", "status": "done"})
+    write_text(here / "test" / "metrics.json", "of the stale run")
+
+    def stops(folder: Path) -> None:
+        assert folder == here / "test"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bringing, "shutil", SimpleNamespace(rmtree=stops))
+    with pytest.raises(KeyboardInterrupt):
+        bring(Console(quiet=True), [folder], ours)
+    assert not (here / "manifest.json").exists()
+
+
+def test_a_run_with_metrics_of_one_of_two_conditions_is_not_evaluated(
+    tmp_path: Path, results: Path, no_data: object
+) -> None:
+    text = TUNED.replace("[cnn], tuned: true", "[capsnet-r3-recon]").replace("tuning: {steps: 2, seeds: [9]}\n", "")
+    (path := tmp_path / "routed.yaml").write_text(text)
+    house, source = open_house(path)
+    there = replace(house, root=tmp_path / "there")
+    finished(there, source, there.cells[0], 0, 60, 5)  # of its routing it has none
+    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
+    console = Console(record=True, width=300)
+    with pytest.raises(CapsbenchError, match="1 run left out"):
+        bring(console, [there.folder], path)
+    assert "1 run: it is not evaluated\n  mnist/capsnet-r3-recon/seed-0\n" in console.export_text()
 
 
 def test_runs_on_mnist_are_brought_as_such_where_digits_may_stand_in(
