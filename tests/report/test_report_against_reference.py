@@ -18,6 +18,7 @@ from capsbench.report import Report
 from capsbench.report.ablation_table import ablation_table
 from capsbench.report.against_reference import factor_words
 from capsbench.report.collect import collect
+from capsbench.report.contract import Difference
 from capsbench.report.extras import ExtraTable
 from capsbench.report.figures import NotDrawnError
 from capsbench.report.figures.ladder import draw
@@ -210,6 +211,15 @@ def test_a_row_of_one_seed_has_no_test(compared: Path) -> None:
 
 def test_nothing_that_differs_is_a_dash() -> None:
     assert factor_words([]) == ("–", "–", "–")
+
+
+def test_of_several_factors_each_side_has_its_own_values() -> None:
+    differs = [
+        Difference(factor=name, value=f"{name} here", reference=f"{name} there", own=name == "squash")
+        for name in ("routing", "rate", "squash")
+    ]
+    words = ("routing routing here; learning rate rate here", "routing routing there; learning rate rate there")
+    assert factor_words(differs) == ("2 factors: routing, learning rate", *words)
 
 
 def test_a_row_and_its_reference_have_each_their_mean_and_number_of_seeds(compared: Path) -> None:
