@@ -183,6 +183,24 @@ def test_a_run_that_is_not_there_is_a_sentence(described: Path, said: tuple, sen
         choose(Console(), described, *said)
 
 
+def test_what_is_drawn_is_decided_by_the_number_that_is_said(described: Path) -> None:
+    rows = ("cnn", "capsnet-r3-recon", "diverging")
+    for row in rows:
+        write_json(described / f"runs/mnist/{row}/seed-0/manifest.json", {})
+    console = Console(record=True, width=300)
+    drawn = [choose(console, described, None, True, draw).variant for draw in (*range(10), *range(10))]
+    assert drawn[:10] == drawn[10:]
+    assert set(drawn) == set(rows)
+    assert f"drawn from 3 trained runs with --draw 0: mnist/{drawn[0]}/seed-0" in console.export_text()
+
+
+def test_a_row_of_code_from_outside_is_found_as_its_plan_names_it(described: Path) -> None:
+    plan = json.loads((described / "plan.json").read_text())
+    plan["runs"][0]["variant"] = "mine.route"
+    write_json(described / "plan.json", plan | {"tasks": {"mnist": ["mine.route", *plan["tasks"]["mnist"][1:]]}})
+    assert choose(Console(), described, "mnist/mine:route/0", False, None) == RunKey("mnist", "mine.route", 0)
+
+
 def test_a_run_without_its_manifest_or_its_plan_is_a_sentence(described: Path) -> None:
     key = choose(Console(), described, "mnist/cnn/seed-0", False, None)
     with pytest.raises(CapsbenchError, match="is not there; there is nothing to compare with"):
@@ -242,6 +260,10 @@ def test_a_seed_that_the_plan_has_no_more_is_a_sentence(described: Path) -> None
 def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> None:
     Path("tiny.yaml").rename("results/tiny.yaml")
     change(described / "plan.json", "file", value="results/tiny.yaml")
+    with pytest.raises(CapsbenchError, match="is inside that folder; look at it first, then give --plan"):
+        _plan_of(described, None)
+    Path("linked").symlink_to("results")
+    change(described / "plan.json", "file", value="linked/tiny.yaml")
     with pytest.raises(CapsbenchError, match="is inside that folder; look at it first, then give --plan"):
         _plan_of(described, None)
 
