@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from places import REPOSITORY, Place
 from rich.console import Console
 
 from capsbench.cli.second_making import array_differences, row_differences
-from capsbench.cli.verify import _plan_of, _threads_of, choose, verify_run
+from capsbench.cli.verify import _make, _plan_of, _threads_of, choose, verify_run
+from capsbench.data.source import find_source
 from capsbench.errors import CapsbenchError, PlanError
 from capsbench.files import write_json
 from capsbench.plan import Cell, House
@@ -246,6 +249,33 @@ def test_threads_that_are_no_number_of_them_are_asked_for(described: Path, threa
     with pytest.raises(CapsbenchError, match=rf"mnist/cnn/seed-0: its manifest says {threads!r} for resolved.threads"):
         _threads_of(manifest)
     assert _threads_of(Manifest.model_validate(stored)) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "stored", "again"),
+    [("auto", "bf16", "bf16"), ("auto", "float32", "float32"), ("auto", "float8", None), ("float32", "bf16", None)],
+)
+def test_where_the_plan_leaves_the_precision_open_it_is_the_stored_run_s(
+    described: Path, monkeypatch: pytest.MonkeyPatch, said: str, stored: str, again: str | None
+) -> None:
+    Path("tiny.yaml").write_text(Path("tiny.yaml").read_text().replace("precision: float32", f"precision: {said}"))
+    house = House.load("tiny.yaml", "uci-digits")
+    key, dataset = RunKey("mnist", "cnn", 0), {"name": "uci-digits", "badge": "UCI digits, not MNIST"}
+    about = {"schema": 1, "run": key._asdict(), "status": "done", "digest": "d", "dataset": dataset}
+    manifest = Manifest.model_validate({**about, "resolved": {"device": "cpu", "precision": stored}})
+    given, asked = [], []  # the precision, and the device: the stored run's, also where a GPU is free
+
+    def train(*arguments: object) -> dict[str, object]:
+        given.append(arguments[-1])
+        return {"status": "failed", "seconds": 0.0}
+
+    monkeypatch.setattr("capsbench.training.run.train_run", train)
+    holds = "capsbench.cli.verify.held_device"
+    monkeypatch.setattr(holds, lambda _, name, __: nullcontext(asked.append(name) or torch.device("cpu")))
+    cell, source = house.cell("mnist", "cnn"), find_source("uci-digits")
+    _make(Console(quiet=True), house, cell, 0, source, manifest, None, 1)
+    assert given == [None if again is None else {"precision": again, "precision_timings": None}]
+    assert asked == ["cpu"]
 
 
 def test_a_seed_that_the_plan_has_no_more_is_a_sentence(described: Path) -> None:
