@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
-from scripts import script
+from scripts import BENCHMARKS, script
+
+from capsbench.plan.schema import Training
+from capsbench.training.schedule import rate_at
 
 PLAN = """
 budget: reduced
@@ -105,3 +110,58 @@ def test_what_cannot_be_done_is_a_sentence(
     with pytest.raises(SystemExit, match=reason) as ended:
         ask(tool, monkeypatch, *(word.format(tmp_path) for word in words), "--plan", tmp_path / "tiny.yaml")
     assert ended.value.code != 0
+
+
+def test_the_page_has_the_errors_that_are_stored() -> None:
+    """docs/mnist.md's table, each file's command, and in how many minutes it ran."""
+    stored = {path.stem: json.loads(path.read_text()) for path in (BENCHMARKS / "results" / "held-out").glob("*.json")}
+    page = (BENCHMARKS.parent / "docs" / "mnist.md").read_text()
+    _, part = page.split("## A short trial of the authors' choices\n")
+    part = " ".join(part.split("\n## ")[0].split())
+    told = {
+        (int(n), int(seed)): (a, b) for n, seed, a, b in re.findall(r"\| (\d+) \| (\d+) \| (\S+) \| (\S+) \|", part)
+    }
+    names = [f"{variant}-{{}}-epochs" for variant in ("capsnet-r3-recon", "capsnet-official")]
+    lengths = sorted({epochs for epochs, _ in told})
+    assert set(stored) == {name.format(epochs) for name in names for epochs in lengths}
+    found = {}
+    for epochs in lengths:
+        both = [stored[name.format(epochs)] for name in names]
+        assert [(row["variant"], row["epochs"]) for row in both] == [
+            (name.removesuffix("-{}-epochs"), epochs) for name in names
+        ]
+        assert all(row["precision"] == "bf16" and row["held_out"] == 10_000 for row in both)
+        assert both[0]["runs"].keys() == both[1]["runs"].keys()
+        for seed in both[0]["runs"]:
+            found[epochs, int(seed)] = tuple(f"{row['runs'][seed]['error']:.2f}" for row in both)
+    assert told == found
+    paper, authors = ([float(found[10, seed][side]) for seed in (0, 1)] for side in (0, 1))
+    low, high = stats.ttest_ind(authors, paper, equal_var=False).confidence_interval()
+    less = np.mean(authors) - np.mean(paper)
+    twice = [float(words) for words in found[20, 0]]
+    assert (
+        f"{less:.2f} points more in ten epochs ({low:.2f} to {high:.2f}, Welch's t), {twice[1] - twice[0]:.2f}" in part
+    )
+    assert max(twice[0] / paper[0], twice[1] / authors[0]) <= 0.75
+    runs = [run for row in stored.values() for run in row["runs"].values()]
+    assert {run["commit"][:7] for run in runs} == set(re.findall(r"at (\w{7}) on one thread", part))
+    assert {(run["threads"], run["dirty"]) for run in runs} == {(1, False)}
+    minutes = re.search(r"in (\d+) to (\d+) minutes for a seed of ten epochs and (\d+) to (\d+) of twenty", part)
+    assert minutes is not None
+    for epochs, low, high in ((10, *minutes.groups()[:2]), (20, *minutes.groups()[2:])):
+        took = [
+            run["seconds"] / 60 for row in stored.values() if row["epochs"] == epochs for run in row["runs"].values()
+        ]
+        assert [float(low), float(high)] == pytest.approx([min(took), max(took)], abs=0.501)
+
+
+def test_the_rates_of_a_training_add_up_to_what_the_page_says() -> None:
+    page = " ".join((BENCHMARKS.parent / "docs" / "mnist.md").read_text().split())
+    words = (
+        r"our 100 epochs have in sum the rates of (\d+) epochs at the first one, and the authors' 640 those of (\d+);"
+    )
+    told = re.findall(words, page)
+    assert told == [("16", "104")]
+    training = Training(epochs=100, batch=128)
+    share = sum(rate_at(step, 46_875, training) for step in range(46_875)) / 46_875 / training.rate
+    assert [100 * share, 640 * share] == pytest.approx([16, 104], abs=0.5)
