@@ -3,9 +3,10 @@
     python benchmarks/held_out.py capsnet-official --epochs 10 --seeds 0 1 2 --precision bf16 --to FILE
     python benchmarks/held_out.py --compare FILE FILE ...
 
-A row of a plan's task mnist (config/paper.yaml's rates and batches) trains on all but the first 10,000 training digits,
-and is judged by those: the error after the last step. It is one trial of `capsbench tune`, at the paper's own rate and
-schedule, scaled to the length. The file gets each seed as it is done; the same command goes on, also with more seeds.
+A row trains as a plan's task mnist does (config/paper.yaml's) but on all but the first 10,000 training digits, and is
+judged by those: the error after the last step. It is one trial of `capsbench tune`, that at the paper's rate and by the
+authors' schedule, scaled to the length, whatever the plan says of these two. The file gets each seed as it is done; the
+same command goes on, also with more seeds.
 --compare prints each file's mean with its 95 % interval, and its difference from the first one's (Welch's t): both
 cover the choice of seed alone, and are not corrected for how many are compared.
 """
@@ -34,6 +35,7 @@ from capsbench.pipeline import dataset_record, open_house
 from capsbench.plan import Cell, House
 from capsbench.plan.done import trial_digest
 from capsbench.plan.tuning import Point
+from capsbench.plan.yaml_file import read_yaml
 from capsbench.provenance import git_state, machine, versions
 from capsbench.report.statistics import difference, one_sample
 from capsbench.training.run import Setting
@@ -114,8 +116,8 @@ def make(given: argparse.Namespace) -> int:
 
 def plan_of(given: argparse.Namespace) -> dict[str, Any]:
     """A plan whose one row is tuned, for the sake of its trials: the data and the training are those of `--plan`."""
-    plan = yaml.safe_load(given.plan.read_text(encoding="utf-8"))
-    training = plan["training"] | plan["tasks"].get("mnist", {}).get("training", {})
+    plan = read_yaml(given.plan)
+    training = plan.get("training", {}) | plan.get("tasks", {}).get("mnist", {}).get("training", {})
     length = {"epochs": given.epochs, "precision": given.precision}
     return {key: plan[key] for key in OF_THE_PLAN if key in plan} | {
         "variants": with_bases(given.variant, plan.get("variants", {})),
