@@ -181,7 +181,7 @@ def test_what_cannot_be_counted_is_a_sentence(recount, copied, tmp_path: Path) -
     ("task", "answers", "counted"),
     [
         ("affnist", {"predicted": [1, 2, 3, 4], "labels": [1, 2, 3, 5]}, {"accuracy": 75.0}),
-        ("multimnist", {"missed": [0, 1, 2, 0]}, {"error": 50.0, "half_credit_error": 37.5}),
+        ("multimnist", {"digits": [[2, 1, 0], [2, 1, 2]]}, {"error": 50.0, "half_credit_error": 37.5}),
     ],
 )
 def test_tasks_that_have_no_run_yet_are_counted_too(tmp_path: Path, task: str, answers: dict, counted: dict) -> None:
