@@ -1,4 +1,4 @@
-"""What README and docs/two-digits.md say of why lengths transfer follows from results/lengths and a stored look."""
+"""What docs/two-digits.md says of why lengths transfer follows from results/lengths and a stored look."""
 
 from __future__ import annotations
 
@@ -26,11 +26,8 @@ def test_every_row_has_its_seeds_and_their_mean() -> None:
     has_its_seeds(ROWS, RUNS)
 
 
-def test_readme_and_the_words_have_the_row_of_one_dimension() -> None:
+def test_the_words_have_the_row_of_one_dimension() -> None:
     one, sixteen = (of_seeds(RUNS / name, *STACKED).mean() for name in list(ROWS.values())[:0:-1])
-    assert said(r"and ([\d.]+) with \[vectors of one dimension\]", words_of("README.md")) == (
-        pytest.approx([one], abs=0.0501)
-    )
     frame = pd.read_csv(RESULTS / "lengths" / "tables" / "ablation.csv").set_index(["variant", "condition", "metric"])
     row = frame.loc[("two-digit-sum-vectors-d1", *STACKED)]
     told = said(r"quite as well: ([\d.]+) points less, (-[\d.]+) to ([\d.]+) \(side by side", words_of(TWO_DIGITS))
