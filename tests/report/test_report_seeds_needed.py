@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 from test_report_crossed import sides
 
-from capsbench.report.statistics import crossed, difference, one_sample, seeds_to_decide
+from capsbench.report.statistics import Estimate, crossed, difference, one_sample, seeds_to_decide
+from capsbench.report.statistics.estimate import satterthwaite
 from capsbench.report.verdicts import words
 
 
@@ -38,8 +41,46 @@ def test_one_seed_fewer_than_are_named_does_not(distance: float, level: float, n
     assert told[0] < 0.8 < told[1]
 
 
+@pytest.mark.parametrize(("fixed", "distance"), [(0.02, 0.5), (0.02, 0.4), (0.04, 0.9)])
+def test_the_seeds_that_are_named_decide_on_the_same_digits(fixed: float, distance: float) -> None:
+    """A new trial has the same test digits: they widen its interval, and what it finds scatters by its seeds alone."""
+    first = difference([-0.5, 0.0, 0.5], [distance - 0.5, distance, distance + 0.5])
+    assert first is not None
+    needed = seeds_to_decide(with_digits(first, fixed), (distance,), 0.05)
+    assert needed is not None
+    rng, trials = np.random.default_rng(13), 20_000
+    told = []
+    for n in (needed - 1, needed):
+        a, b = rng.normal(0, 0.5, (trials, n)), rng.normal(distance, 0.5, (trials, n))
+        over_seeds = (a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / n  # [trials]
+        apart, freedom = b.mean(1) - a.mean(1), 2 * n - 2
+        reach = np.maximum(
+            stats.t.isf(0.025, freedom) * np.sqrt(over_seeds),
+            stats.t.isf(0.025, freedom * (1 + fixed / over_seeds) ** 2) * np.sqrt(over_seeds + fixed),
+        )
+        told.append(float((apart > reach).mean()))
+    assert told[0] < 0.805
+    assert 0.795 < told[1] < 0.85
+
+
+def with_digits(estimate: Estimate, fixed: float) -> Estimate:
+    """As if test digits added so much to its variance."""
+    own = [(part.variance, part.seeds - 1.0) for part in estimate.parts]
+    freedom = satterthwaite([*own, (fixed, math.inf)])
+    return estimate._replace(error=math.sqrt(estimate.error**2 + fixed), freedom=freedom)
+
+
+def test_digits_that_keep_the_bound_within_reach_are_not_made_up_for_by_any_number_of_seeds() -> None:
+    first = difference([-0.5, 0.0, 0.5], [0.0, 0.5, 1.0])
+    assert first is not None
+    z = float(stats.norm.isf(0.025))
+    assert seeds_to_decide(with_digits(first, (0.51 / z) ** 2), (0.5,), 0.05) is None
+    found = seeds_to_decide(with_digits(first, (0.49 / z) ** 2), (0.5,), 0.05)
+    assert found is not None
+    assert found > 1000
+
+
 def test_seeds_that_clear_the_further_bound_beyond_doubt_are_counted_all_the_same() -> None:
-    """scipy's noncentral t is NaN there; the search for the fewest would take it for a number that is too few."""
     estimate = one_sample([-1.0, 0.0, 1.0])
     assert estimate is not None
     near = seeds_to_decide(estimate, (0.7,), 0.05)

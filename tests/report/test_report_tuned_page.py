@@ -45,7 +45,7 @@ def test_the_tuned_rows_have_their_seeds_and_their_differences() -> None:
     )
     text, pair = words_of(TWO_DIGITS), rf"{NUMBER} (?:points )?(?:one above the other )?\({TO}\)"
     for variant, begins, sign in (
-        ("two-digit-dynamic+tuned", rf"costs dynamic routing {pair} and {NUMBER} side by side \({TO}\)", -1),
+        ("two-digit-dynamic+tuned", rf"dynamic routing has less by {pair} and {NUMBER} side by side \({TO}\)", -1),
         ("two-digit-average-mlp+tuned", rf"no gain is shown: {pair} and {NUMBER} \({TO}\)", 1),
     ):
         expected = []

@@ -50,7 +50,7 @@ def test_an_undecided_value_says_how_many_seeds_would_decide_it(full: Path) -> N
     values(full, "capsnet-r3-recon", 2.4, 2.6, 2.5, 2.5, 2.5)  # on the bound: no number of seeds leaves it
     judgement = one(full, claim("value"))
     assert (judgement.verdict, judgement.seeds_needed) == ("undecided", None)
-    assert "no trial of up to 10,000 seeds would decide it" in judgement.why
+    assert "no trial of up to 10,000 seeds has an 80 % chance of deciding it" in judgement.why
 
 
 # ---- direction -------------------------------------------------------------------------------------------------------

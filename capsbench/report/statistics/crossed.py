@@ -41,7 +41,9 @@ def digit_effects(values: NDArray[np.generic], bases: NDArray[np.integer], digit
         digits: how many test digits there are, D.
 
     Drawing digit d u_d times changes the mean by sum_d (u_d - 1) effect_d: exactly where every digit has as many
-    images, and to first order for pairs, which are drawn as often as both their digits together.
+    images, and to first order for pairs, which are drawn as often as both their digits together. What a pair has of
+    its own then stands with both, so their sum of squares has it twice: too much, up to twice the variance where a
+    digit is in one or two pairs, and next to nothing where it is in hundreds.
     """
     centred = values.astype(np.float64) - values.mean(dtype=np.float64)  # [N]
     sides = bases.T if bases.ndim == 2 else bases[None]  # [1 or 2, N]

@@ -13,6 +13,8 @@ from scipy import stats
 CONFIDENCE = 0.95
 MOST_SEEDS = 10_000  # where more than so many would be needed, no number of seeds is named
 POWER = 0.8  # the chance of a decision at the number of seeds that is named
+_nodes, _weights = np.polynomial.legendre.leggauss(64)
+CHANCES, WEIGHTS = (1 + _nodes) / 2, _weights / 2  # to average over all quantiles: [K] of (0, 1)
 
 
 class Part(NamedTuple):
@@ -56,18 +58,6 @@ class Estimate(NamedTuple):
         if self.error == 0:
             return 0.0
         return max(float(stats.t.ppf(1 - tail, freedom)) * error for error, freedom in self._errors())
-
-    def misses(self, distance: float, tail: float) -> float:
-        """The chance that estimates with this error do not tell the truth from a bound at `distance`, at level `tail`.
-
-        By the noncentral t, for an estimate's error is estimated with it.
-        """
-        chances = [
-            stats.nct.cdf(stats.t.ppf(1 - tail, freedom) * error / self.error, freedom, distance / self.error)
-            for error, freedom in self._errors()
-            if error > 0
-        ]
-        return float(max(np.nan_to_num(chances)))  # scipy has NaN for some chances under 1e-19
 
     def _beyond(self, distance: float) -> float:
         """The chance that an estimate falls `distance` or more to one side of the truth."""
@@ -113,7 +103,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, tails: int = 2) -> int | None:
-    """How many seeds a cell give 80 % chance of a decision, if all else stays the same.
+    """How many seeds a cell give 80 % chance of a decision on the same test digits, if all else stays the same.
 
     Args:
         rooms: how far the estimate lies from each bound that it must be told from: one, or both bounds of a margin.
@@ -121,23 +111,38 @@ def seeds_to_decide(estimate: Estimate, rooms: Sequence[float], alpha: float, ta
 
     Returns:
         At least the seeds there are plus one. None if no number of seeds (up to MOST_SEEDS) is enough: the estimate
-        lies on the bound, or the test digits alone leave it open.
+        lies on the bound, or so near to it that the test digits alone leave it open.
     """
     fixed = max(0.0, estimate.error**2 - sum(part.variance for part in estimate.parts))
     now = min(part.seeds for part in estimate.parts)
 
     def decides(seeds: int) -> bool:
-        parts = [(part.variance * part.seeds / seeds, float(seeds - 1)) for part in estimate.parts]
-        variance = fixed + sum(share for share, _ in parts)
-        freedom = satterthwaite([*parts, (fixed, math.inf)])
-        if variance == 0:
-            return True
-        found = Estimate(0.0, math.sqrt(variance), freedom, tuple(Part(share, seeds) for share, _ in parts))
+        parts = [Part(part.variance * part.seeds / seeds, seeds) for part in estimate.parts]
         # failing one bound or the other: both at once is the rarest, so the chances are taken to add up
-        return 1 - sum(found.misses(room, alpha / tails) for room in rooms) >= POWER
+        return 1 - sum(_missed(parts, fixed, room, alpha / tails) for room in rooms) >= POWER
 
     if min(rooms) <= 0:
         return None
     counts = range(now + 1, MOST_SEEDS + 1)
-    first = bisect.bisect_left(counts, True, key=decides)  # more seeds decide what fewer do
+    first = bisect.bisect_left(counts, True, key=decides)  # where any number of seeds decides, more do too
     return counts[first] if first < len(counts) else None
+
+
+def _missed(parts: Sequence[Part], fixed: float, distance: float, tail: float) -> float:
+    """The chance that a new trial does not tell its estimate from a bound at `distance`, at the level `tail`.
+
+    The test digits brought the estimate to where it is and would bring it there again: it scatters by the seeds alone,
+    whose variances are `parts`. Its interval is about other digits too, and has their variance, `fixed`, in it. Where
+    there is none this is the noncentral t: averaged over the chi-square by which the seeds' variance is estimated.
+    """
+    scatter = math.sqrt(sum(part.variance for part in parts))
+    if scatter == 0:
+        return float(distance <= stats.norm.isf(tail) * math.sqrt(fixed))
+    own = [(part.variance, part.seeds - 1.0) for part in parts]
+    alone, of_both = satterthwaite(own), satterthwaite([*own, (fixed, math.inf)])
+    spread = scatter * np.sqrt(stats.chi2.ppf(CHANCES, alone) / alone)  # as it may be estimated, [K]
+    reach = np.maximum(
+        stats.t.isf(tail, alone) * spread,
+        stats.t.isf(tail, of_both) * np.sqrt(spread**2 + fixed),
+    )
+    return float(WEIGHTS @ stats.norm.cdf((reach - distance) / scatter))

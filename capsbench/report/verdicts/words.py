@@ -101,7 +101,7 @@ def needed(seeds: int | None, hides_digits: bool) -> str:
     What the test digits add does not shrink with more seeds. Where it was too small to be seen, this is the least.
     """
     if seeds is None:
-        return f"no trial of up to {MOST_SEEDS:,} seeds would decide it, if the estimate is right"
+        return f"no trial of up to {MOST_SEEDS:,} seeds has an 80 % chance of deciding it, if the estimate is right"
     if hides_digits:
         return (
             f"a new trial would need at least {seeds:,} seeds per cell for an 80 % chance of deciding it, if the "
