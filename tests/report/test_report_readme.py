@@ -303,8 +303,8 @@ def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() ->
     table = table[(table.condition == "56x28") & (table.metric == "top2_accuracy")].set_index("variant")
     ends = ("difference", "ci_low", "ci_high")
     for variant, words in (
-        ("replace", "one above the other, by {} points ({} to {})"),
-        ("kmeans", "k-means by {} ({} to {})"),
+        ("replace", "Replaced logits have {} more ({} to {})"),
+        ("kmeans", "k-means names both digits more often, one above the other, by {} points ({} to {})"),
         ("dynamic-half", "dynamic routing apart, one above the other ({} points, {} to {})"),
     ):
         told = words.format(*(f"{table.loc[f'two-digit-{variant}', end]:.1f}" for end in ends))
