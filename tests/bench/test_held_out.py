@@ -140,10 +140,8 @@ def test_the_page_has_the_errors_that_are_stored() -> None:
     low, high = stats.ttest_ind(authors, paper, equal_var=False).confidence_interval()
     less = np.mean(authors) - np.mean(paper)
     twice = [float(words) for words in found[20, 0]]
-    assert (
-        f"{less:.2f} points more in ten epochs ({low:.2f} to {high:.2f}, Welch's t, two seeds each), {twice[1] - twice[0]:.2f}"
-        in part
-    )
+    interval = f"({low:.2f} to {high:.2f}, Welch's t, two seeds each)"
+    assert f"{less:.2f} points more in ten epochs {interval}, {twice[1] - twice[0]:.2f}" in part
     assert max(twice[0] / paper[0], twice[1] / authors[0]) <= 0.75
     runs = [run for row in stored.values() for run in row["runs"].values()]
     assert {run["commit"][:7] for run in runs} == set(re.findall(r"at (\w{7}) on one thread", part))
