@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 from scripts import BENCHMARKS, script
 
+from capsbench.plan import House
 from capsbench.plan.schema import Training
 from capsbench.training.schedule import rate_at
 
@@ -29,6 +30,9 @@ variants:
 training: {epochs: 100, batch: 256, rate: 1.0e-3, decay: 0.96, decay_period: scaled, precision: float32}
 tasks: {mnist: {variants: [smaller, another]}}
 """
+
+EM_ROWS = {cell.variant: cell.spec for cell in House.load(BENCHMARKS / "em-vector.yaml").cells}
+ROW = EM_ROWS["capsnet-em-vector"]
 
 
 @pytest.fixture
@@ -153,6 +157,35 @@ def test_the_page_has_the_errors_that_are_stored() -> None:
             run["seconds"] / 60 for row in stored.values() if row["epochs"] == epochs for run in row["runs"].values()
         ]
         assert [float(low), float(high)] == pytest.approx([min(took), max(took)], abs=0.501)
+
+
+def test_the_page_has_what_em_routing_s_first_beta_a_gave() -> None:
+    page = " ".join((BENCHMARKS.parent / "docs" / "reproduction.md").read_text().split())
+    stored = [json.loads(path.read_text()) for path in (BENCHMARKS / "results" / "em-vector").glob("*.json")]
+    told = re.search(r"are wrong from 0, ([\d.]+) from -300, ([\d.]+) from -1000 and ([\d.]+) from -3000", page)
+    of_zero = re.search(r"391 steps, seed 0, float32\) ([\d.]+) % of the other 10,000", page)
+    minutes = re.search(r"at a7a5d38 in (\d+) to (\d+) minutes each on one thread", page)
+    assert told is not None
+    assert of_zero is not None
+    assert minutes is not None
+    runs = {row["config"]["variant"]["routing_options"]["beta_a"]: row["runs"]["0"] for row in stored}
+    errors = {beta: run["error"] for beta, run in runs.items()}
+    assert errors == dict(zip((0, -300, -1000, -3000), map(float, (of_zero[1], *told.groups())), strict=True))
+    assert min(errors, key=errors.__getitem__) == -1000 == ROW.routing_options["beta_a"]
+    for row in stored:
+        assert (row["epochs"], row["precision"], row["held_out"], list(row["runs"])) == (1, "float32", 10_000, ["0"])
+    for run in runs.values():
+        assert (run["steps"], run["threads"], run["commit"][:7], run["dirty"]) == (391, 1, "a7a5d38", False)
+    took = [run["seconds"] / 60 for run in runs.values()]
+    assert [float(word) for word in minutes.groups()] == pytest.approx([min(took), max(took)], abs=0.501)
+
+
+def test_the_plan_of_em_routing_s_trial_changes_nothing_else() -> None:
+    others = {name: spec for name, spec in EM_ROWS.items() if spec is not ROW}
+    assert len(others) == 3
+    for spec in others.values():
+        alike = {key: getattr(ROW, key) for key in ("routing_options", "title", "source")}
+        assert spec.model_copy(update=alike) == ROW
 
 
 def test_the_rates_of_a_training_add_up_to_what_the_page_says() -> None:
