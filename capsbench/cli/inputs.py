@@ -60,7 +60,7 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
         yield
     except CapsbenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         folder = house.path.parent
         if not (is_custom(cell.routing) and _comes_from(error, folder)):
             raise
@@ -71,7 +71,7 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
         ) from error
 
 
-def _comes_from(error: Exception, folder: Path) -> bool:
+def _comes_from(error: BaseException, folder: Path) -> bool:
     """Whether an error came last through the user's code, and not through the suite's: libraries raise for either.
 
     What a function of the suite's raises on arguments of the user's keeps its traceback.

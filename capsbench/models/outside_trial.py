@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsbench.errors import CapsbenchError, RoutingError
+from capsbench.models.first_state import refuse_other_seeds, refuse_other_state, refuse_own_seed
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
 from capsbench.models.steady import refuse_unsaved, refuse_unsteady
@@ -46,9 +47,11 @@ def try_again(model: Outside, image_size: int, folder: Path) -> None:
 
 
 def _try(model: Outside, image_size: int, folder: Path) -> None:
-    _check_state(model)
+    refuse_other_state(model.net, model.name)
+    if not any(parameter.requires_grad for parameter in model.net.parameters()):
+        raise RoutingError(f"{model.name}: it has no parameter that learns.")
     first, second, other = (_built(model, image_size, folder, seed) for seed in (0, 0, 1))
-    _check_seeds(model, first, second, other)
+    refuse_other_seeds(first.net, second.net, other.net, model.name)
     learned = [name for name, parameter in model.net.named_parameters() if parameter.requires_grad]
     images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
     images[0] = 0
@@ -77,50 +80,13 @@ def _try(model: Outside, image_size: int, folder: Path) -> None:
             f"{model.name}: it makes {made[0].removeprefix('net.')} when it first sees images, which is too late to be "
             "learned; make it in the constructor."
         )
+    try:
+        _in_training(second, shown, learned)
+    except Exception as error:
+        raise RoutingError(f"{model.name}, at a second step of training: {_what(error, folder)}") from error
     with torch.no_grad():
         _check_values(model, first.eval()(shown).scores)
     refuse_unsaved(first, other, shown, "scores", model.name)
-
-
-def _check_state(model: Outside) -> None:
-    """Raise RoutingError for what an optimiser or a file of weights cannot hold."""
-    state = model.net.state_dict()
-    parameters = dict(model.net.named_parameters())
-    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in parameters.values()):
-        raise RoutingError(f"{model.name}: a lazy layer has no size before its first image; give it one.")
-    if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise RoutingError(f"{model.name}: it has no parameter that learns.")
-    for name, parameter in parameters.items():
-        if parameter.dtype != torch.float32:
-            raise RoutingError(f"{model.name}: its parameter {name} is of {parameter.dtype}, not torch.float32.")
-    places: dict[int, str] = {}
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise RoutingError(f"{model.name}: its state has {name}, no tensor, which a file of weights cannot hold.")
-        other = places.setdefault(value.untyped_storage().data_ptr(), name) if value.numel() else name
-        if other != name:
-            raise RoutingError(
-                f"{model.name}: {other} and {name} lie in the same memory, which a file of weights cannot hold; keep "
-                "what is shared under one name."
-            )
-
-
-def _check_seeds(model: Outside, first: Outside, second: Outside, other: Outside) -> None:
-    """Raise RoutingError unless first weights follow torch's seed: `first` and `second` have one, `other` another."""
-    again, elsewhere = second.net.state_dict(), dict(other.net.named_parameters())
-    if any(not torch.equal(value, again[name]) for name, value in first.net.state_dict().items()):
-        raise RoutingError(
-            f"{model.name}: built twice from one seed of torch it starts with other weights the second time; draw them "
-            "from torch's own generator."
-        )
-    drawn = [
-        (name, value) for name, value in first.net.named_parameters() if value.numel() and value.std(correction=0) > 0
-    ]
-    if drawn and all(torch.equal(value, elsewhere[name]) for name, value in drawn):
-        raise RoutingError(
-            f"{model.name}: it starts with the same weights whatever torch's seed is, so that every seed would be the "
-            "same run; draw them from torch's own generator, and set no seed."
-        )
 
 
 def _check_values(model: Outside, scores: Tensor) -> None:
@@ -158,8 +124,7 @@ def _built(model: Outside, image_size: int, folder: Path, seed: int) -> Outside:
     """Another model of the same spec, its first weights from that seed. Raises RoutingError where it sets another."""
     torch.manual_seed(seed)
     other = channels_last(Outside(model.spec, image_size, folder))
-    if torch.initial_seed() != seed:
-        raise RoutingError(f"{model.name}: it sets torch's seed, which is each run's own; leave it alone.")
+    refuse_own_seed(seed, model.name)
     return other
 
 

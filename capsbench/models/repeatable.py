@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from capsbench.errors import RoutingError
+from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import capsule_layers
+from capsbench.models.first_state import refuse_other_seeds, refuse_other_state, refuse_own_seed
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
 from capsbench.models.outside_trial import try_again
 from capsbench.models.steady import refuse_unsaved, refuse_unsteady
-from capsbench.models.trial import build_and_try
+from capsbench.models.trial import _what, build_and_try
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
 
@@ -45,13 +46,38 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     before = torch_settings()
     model = build_and_try(spec, image_size, folder)
     refuse_other_settings(before, code_named(spec))
-    if isinstance(model, Outside):
-        try_again(model, image_size, folder)
-    else:
-        try_twice(model, image_size)
-        images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
-        trained, other = (channels_last(one) for one in (copy.deepcopy(model), build_model(spec, image_size, folder)))
-        refuse_unsaved(trained, other, images, "poses", code_named(spec))
+    try:
+        if isinstance(model, Outside):
+            try_again(model, image_size, folder)
+        else:
+            _try_routing_again(model, spec, image_size, folder)
+    except CapsbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code does
+        again = "tried again, shown one image alone or built anew with the same weights"
+        raise RoutingError(f"{code_named(spec)}: {again}, {_what(error, folder)}") from error
+    return model
+
+
+def _try_routing_again(model: nn.Module, spec: Spec, image_size: int, folder: Path) -> None:
+    name = code_named(spec)
+    for layer in capsule_layers(model):
+        own = layer.routing.routing  # the user's module, if it is one
+        refuse_other_state(own if isinstance(own, nn.Module) else layer.routing, name)
+    try_twice(model, image_size)
+    first, second, other = (_built(spec, image_size, folder, seed) for seed in (0, 0, 1))
+    for one, two, three in zip(*map(capsule_layers, (first, second, other)), strict=True):
+        refuse_other_seeds(one.routing, two.routing, three.routing, name)
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    refuse_unsaved(channels_last(copy.deepcopy(model)), channels_last(other), images, "poses", name)
+
+
+def _built(spec: Spec, image_size: int, folder: Path, seed: int) -> nn.Module:
+    """Another model of the spec, its first weights from that seed. Raises RoutingError where it sets another."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build_model(spec, image_size, folder)
+        refuse_own_seed(seed, code_named(spec))
     return model
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from capsbench.errors import RoutingError
 
 CLOSE = 1e-3  # of the largest value: sums in another order differ by a millionth, other images by far more
+MOVED = 0.01  # at the most, by how much a step of training moves a weight here
 What = Literal["poses", "scores"]  # of a model's Output
 
 
@@ -35,20 +36,26 @@ def refuse_unsteady(model: nn.Module, images: Tensor, what: What, name: str) -> 
 
 
 def refuse_unsaved(trained: nn.Module, other: nn.Module, images: Tensor, what: What, name: str) -> None:
-    """Give `other`, of the same spec, the state of `trained` after it has seen images, and show both the same.
+    """Give `other`, of the same spec, the state of `trained` after steps of training, and show both the same.
 
-    Raises RoutingError, beginning with `name`: they differ, so it computes with something that a file of weights does
-    not hold, and a run that is evaluated or goes on would do so without it.
+    `trained` has seen images and its weights have moved since; `other` has seen none, and the first are others: what
+    starts from the first images that come, and is not stored, starts anew in it, as in a run that is evaluated or goes
+    on. Raises RoutingError, beginning with `name`: they differ, so it computes with something that a file of weights
+    does not hold.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         for _ in range(2):
             trained.train()(images)
+        for parameter in trained.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(1 + MOVED * torch.rand_like(parameter))
         other.load_state_dict(trained.state_dict())
-        for mode, training in (("training", True), ("evaluation", False)):
+        shown = torch.rand_like(images)
+        for mode, training in (("evaluation", False), ("training", True)):
             answers = []
             for model in (trained, other):
                 torch.manual_seed(0)  # as every step sets it
-                answers.append(getattr(model.train(training)(images), what))
+                answers.append(getattr(model.train(training)(shown), what))
             if not torch.equal(*answers):
                 raise RoutingError(
                     f"{name}: in {mode}, another model with its weights and buffers gives other {what}, and so would a "

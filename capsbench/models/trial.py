@@ -22,6 +22,8 @@ from capsbench.provenance import PACKAGE
 from capsbench.routing.resolve import resolve
 from capsbench.routing.types import Pass
 
+WORDS = 400  # of an error's characters: torch's may name every operator that there is
+
 
 def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec whose routing, or which itself, lies in `folder`, tried.
@@ -91,6 +93,13 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
             raise RoutingError(f"{names}: the gradient of a parameter of its own is not finite.")
     if not output.scores.requires_grad:
         raise RoutingError(f"{names}: no gradient comes back through its scores, which the loss is of.")
+    try:
+        trial = channels_last(copy.deepcopy(model).train())
+        for _ in range(2):
+            output = trial(images)
+            (output.scores.sum() + output.poses.sum()).backward()
+    except Exception as error:  # a buffer of the first step with its gradient, say
+        raise RoutingError(f"{names}, at a second step of training: {_what(error, folder)}") from error
 
 
 def _gradients(total: torch.Tensor, layer: CapsuleLayer) -> list[torch.Tensor | None]:
@@ -140,6 +149,7 @@ def _names(model: nn.Module) -> str:
 def _what(error: BaseException, folder: Path) -> str:
     """The error in one sentence, with the last line in the user's folder that it came through."""
     words = " ".join(str(error).split())
+    words = words if len(words) <= WORDS else f"{words[:WORDS]} [...]"
     said = f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.routings import is_custom
+from capsbench.provenance import PACKAGE
 
 
 def check_custom(name: str, folder: Path, where: str) -> None:
@@ -43,8 +45,9 @@ def check_custom(name: str, folder: Path, where: str) -> None:
 def custom_files(name: str, folder: Path) -> dict[str, Path]:
     """The files that a routing or model outside is made of, by module: its own and those beside it that it imports.
 
-    Beside it: in the plan's folder; for a package on Python's path, in that package. Empty if there is no such module.
-    Raises PlanError naming the file and line where one is not Python.
+    Beside it: in the plan's folder, or in that of a single file on Python's path; for a package there, and for what is
+    installed, in itself alone. Empty if there is no such module. Raises PlanError naming the file and line where one is
+    not Python.
     """
     module, _, attribute = name.partition(":")
     root = _root(module, folder)
@@ -53,9 +56,12 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     waiting = [module, f"{module}.{attribute}"]
     top = module.partition(".")[0]
+    itself = root != folder and (_is_installed(root) or not (root / f"{top}.py").is_file())
     while waiting:
         parts = waiting.pop().split(".")
-        if root != folder and parts[0] != top:
+        if (itself and parts[0] != top) or (
+            root / parts[0]
+        ).resolve() == PACKAGE:  # the suite's own source is in every digest
             continue
         for depth in range(1, len(parts) + 1):  # a package's __init__ runs before its modules
             part = ".".join(parts[:depth])
@@ -66,6 +72,12 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
     return found
 
 
+def _is_installed(root: Path) -> bool:
+    """Whether a folder is where packages are installed, or that of Python's own modules."""
+    own = Path(sysconfig.get_path("stdlib"))
+    return root == own or bool({"site-packages", "dist-packages"} & set(root.parts))
+
+
 def forget_others(name: str, folder: Path | None) -> None:
     """Let Python import the files of a routing or model outside anew where those of another plan have their names."""
     if folder is None or not is_custom(name):
@@ -74,8 +86,10 @@ def forget_others(name: str, folder: Path | None) -> None:
         loaded = getattr(sys.modules.get(module), "__file__", None)
         if loaded is None or Path(loaded).resolve() == path.resolve():
             continue
-        installed = {"site-packages", "dist-packages"} & set(Path(loaded).parts)
-        if not installed and module.partition(".")[0] not in (*sys.stdlib_module_names, "capsbench"):
+        if not _is_installed(Path(loaded).parent) and module.partition(".")[0] not in (
+            *sys.stdlib_module_names,
+            "capsbench",
+        ):
             del sys.modules[module]
 
 

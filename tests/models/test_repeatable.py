@@ -109,7 +109,7 @@ def test_what_is_random_or_looks_across_a_batch_in_training_alone_is_no_fault(tm
     assert model.training
 
 
-@pytest.mark.parametrize(("name", "mode"), [("Attribute", "training"), ("RunningMean", "evaluation")])
+@pytest.mark.parametrize(("name", "mode"), [("Attribute", "evaluation"), ("RunningMean", "evaluation")])
 def test_what_a_file_of_weights_does_not_hold_is_refused(tmp_path: Path, name: str, mode: str) -> None:
     model = model_of(tmp_path, name)
     words = f"^routing 'repeated:{name}': in {mode}, another model with its weights and buffers gives other poses"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ from capsbench.errors import PlanError
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files, forget_others
 from capsbench.plan.done import run_digests
+from capsbench.provenance import PACKAGE
 
 PLAN = """
 budget: reduced
@@ -105,6 +107,40 @@ def test_a_routing_on_python_s_path_is_in_the_digest_too(folder: Path, tmp_path_
     assert custom_files("my_file:my_routing", folder) == {"my_file": elsewhere / "my_file.py"}
     (elsewhere / "my_file.py").write_text(ROUTING.replace("return 1", "return 2"))
     assert digests(folder)[1] != before
+
+
+def test_the_file_beside_a_routing_on_python_s_path_is_in_the_digest_too(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (folder / "my_file.py").rename(elsewhere / "my_file.py")
+    (elsewhere / "helper.py").write_text("K = 1")
+    (elsewhere / "my_file.py").write_text(f"from helper import K\nimport numpy\n{ROUTING}")
+    monkeypatch.syspath_prepend(elsewhere)
+    before = digests(folder)[1]
+    assert custom_files("my_file:my_routing", folder).keys() == {"my_file", "helper"}
+    (elsewhere / "helper.py").write_text("K = 50")
+    assert digests(folder)[1] != before
+
+
+@pytest.mark.parametrize("where", ["site-packages", "stdlib"])
+def test_what_is_installed_brings_no_other_installed_file(
+    where: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "lib" / where
+    installed.mkdir(parents=True)
+    if where == "stdlib":
+        monkeypatch.setattr(sysconfig, "get_path", lambda name: str(installed))
+    (installed / "theirs.py").write_text("import other\ndef routing(votes): ...")
+    (installed / "other.py").write_text("")
+    monkeypatch.syspath_prepend(installed)
+    assert custom_files("theirs:routing", folder).keys() == {"theirs"}
+
+
+def test_the_suite_itself_is_none_of_the_files_where_a_plan_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "capsbench").symlink_to(PACKAGE)
+    (tmp_path / "mine.py").write_text("from capsbench.routing import squash\ndef routing(votes): ...")
+    assert custom_files("mine:routing", tmp_path).keys() == {"mine"}
 
 
 def test_what_it_imports_of_the_package_is_in_the_digest(folder: Path, monkeypatch) -> None:
