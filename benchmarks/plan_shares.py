@@ -29,7 +29,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_json
 from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
 from capsbench.forks import FORKED
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, help="a JSON file for the table, with the machine")
     given = parser.parse_args()
     try:
-        given.to = given.to and file_to_write("--to", given.to, "plan-shares.json")
+        given.to = given.to and file_to_write("--to", given.to, "plan-shares.json", is_json)
     except CapsbenchError as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as root:

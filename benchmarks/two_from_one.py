@@ -32,7 +32,7 @@ import torch
 from finished_run import as_planned, manifest_of
 from torch import Tensor, nn
 
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_json
 from capsbench.data.digits import load_digits
 from capsbench.errors import CapsbenchError
 from capsbench.evaluation.run import load_model
@@ -60,7 +60,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     try:
-        given.to = given.to and file_to_write("--to", given.to, "two-from-one.json")
+        given.to = given.to and file_to_write("--to", given.to, "two-from-one.json", is_json)
         rows = [row for run in given.runs for row in looked_at(run, given.plan)]
     except CapsbenchError as error:
         sys.exit(str(error))

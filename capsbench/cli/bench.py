@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
 from capsbench.cli.memory import says_what_to_lower
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_json
 from capsbench.errors import CapsbenchError, counted
 from capsbench.files import try_to_make, write_json
 from capsbench.locks import writable
@@ -40,7 +40,7 @@ def run_bench(
 
     Raises CapsbenchError for a device that is not there, and before anything is measured for a place that is none.
     """
-    json = json and file_to_write("--json", json, "bench.json")
+    json = json and file_to_write("--json", json, "bench.json", is_json)
     if figures is not None and figures.exists() and not figures.is_dir():
         raise CapsbenchError(f"--figures is {figures}, a file; name a folder.")
     if figures is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +27,13 @@ def check_minutes(minutes: float | None) -> float | None:
     return minutes
 
 
-def file_to_write(option: str, path: Path, example: str) -> Path:
+def file_to_write(option: str, path: Path, example: str, is_kind: Callable[[bytes], bool]) -> Path:
     """The file that an option names; where that is a link, the one that it leads to, so that the link stays.
 
-    Raises CapsbenchError: it is a folder, a device or a pipe, or lies in a run's folder, whose files are the run's.
+    is_kind: whether the first bytes of a file are those of what will be written; another file is not replaced.
+
+    Raises CapsbenchError: it is a folder, a device or a pipe, a file of another kind, or lies in a run's folder, whose
+    files are the run's.
     ResourceError: no file can be made there, which is said before there is anything to write.
     """
     if path.is_dir():
@@ -37,6 +41,15 @@ def file_to_write(option: str, path: Path, example: str) -> Path:
     if path.exists() and not path.is_file():
         raise CapsbenchError(
             f"{option} is {path}, which is no file and would be replaced by one; name a file, such as {example}."
+        )
+    try:
+        with path.open("rb") as file:
+            begins = file.read(16)
+    except OSError:  # there is none, or it cannot be read: what is wrong with its place is said below
+        begins = b""
+    if begins and not is_kind(begins):
+        raise CapsbenchError(
+            f"{option} is {path}, a file of another kind that would be replaced; name another, such as {example}."
         )
     if path.is_symlink():
         path = Path(os.path.realpath(path))
@@ -50,6 +63,21 @@ def file_to_write(option: str, path: Path, example: str) -> Path:
     except OSError as error:
         raise ResourceError(f"{path} cannot be made ({error.strerror}); name another file with {option}.") from None
     return path
+
+
+def is_archive(begins: bytes) -> bool:
+    """Whether a file begins as what gzip has packed."""
+    return begins.startswith(b"\x1f\x8b")
+
+
+def is_weights(begins: bytes) -> bool:
+    """Whether a file begins as safetensors: eight bytes of a length, and JSON."""
+    return begins[8:9] == b"{"
+
+
+def is_json(begins: bytes) -> bool:
+    """Whether a file begins as a JSON object."""
+    return begins.startswith(b"{")
 
 
 YEAR = 525_600  # minutes

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.inputs import refuse_shared_folders
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_archive
 from capsbench.cli.pack_packages import fetch, listed, missing_packages
 from capsbench.cli.pack_results import write_archive
 from capsbench.data.raw import TORCHVISION
@@ -82,7 +82,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         raise CapsbenchError(
             "Only a clean commit is packed, since its results must name it. Commit your changes first."
         )
-    to = file_to_write("--to", to, "capsbench.tar.gz")
+    to = file_to_write("--to", to, "capsbench.tar.gz", is_archive)
     houses = [House.load(plan) for plan in plans]
     refuse_shared_folders(houses)
     inside = [_inside(house) for house in houses]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_archive
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.evaluation.done import is_evaluated
 from capsbench.files import read_json, read_record, whole_file
@@ -33,7 +33,7 @@ def pack_results(console: Console, results: Path, to: Path) -> None:
             f"{results} holds no results (plan.json is missing); name a folder such as results/paper; if a "
             "`capsbench run` was stopped before its report, run `capsbench report PLAN` first."
         )
-    to = file_to_write("--to", to, "results.tar.gz")
+    to = file_to_write("--to", to, "results.tar.gz", is_archive)
     if not read_record(results / "plan.json").get("name"):  # packed all the same: more may never leave this machine
         console.print(
             f"{results / 'plan.json'} cannot be read, and `capsbench bring` takes no archive without it; write it anew "

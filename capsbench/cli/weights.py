@@ -8,7 +8,7 @@ from rich.console import Console
 
 from capsbench.cli.held import held_device
 from capsbench.cli.inputs import check_weights
-from capsbench.cli.options import file_to_write
+from capsbench.cli.options import file_to_write, is_weights
 from capsbench.data.source import DataSource, find_source, source_digest, verify
 from capsbench.errors import DataError
 from capsbench.provenance import cores
@@ -16,7 +16,7 @@ from capsbench.provenance import cores
 
 def publish_weights(console: Console, run: Path, to: Path, device: str | None) -> None:
     """Write `to` from a run's folder and say what it gives. Raises CapsbenchError, DataError or ResourceError."""
-    to = file_to_write("--to", to, f"{run.parent.name}-{run.name}.safetensors")
+    to = file_to_write("--to", to, f"{run.parent.name}-{run.name}.safetensors", is_weights)
     from capsbench.data.digits import load_digits
     from capsbench.evaluation.weights import publish, published_run
 

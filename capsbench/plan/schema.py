@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -122,8 +123,9 @@ class Plan(Strict):
             raise ValueError("the plan has a key tuning, but no task sets tuned")
         used = {*self.seeds, *(seed for task in self.tasks.given().values() for seed in task.seeds or ())}
         if self.tuning is not None and (both := sorted(used & set(self.tuning.seeds))):
+            free = next(seed for seed in itertools.count(1000) if seed not in used)
             raise ValueError(
-                f"tuning.seeds names {both[0]}, which the plan's own runs use; choose another, such as 1000"
+                f"tuning.seeds names {both[0]}, which the plan's own runs use; choose another, such as {free}"
             )
         return self
 

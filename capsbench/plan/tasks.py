@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from capsbench.plan.spec import Fraction, Said, Spec, Strict, Width
+from capsbench.plan.spec import Fraction, Said, Spec, Width
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Epochs = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -88,7 +88,7 @@ class Reduction(NamedTuple):
         return {"kind": self.kind, "words": self.words, **({"of": list(self.of)} if self.of else {})}
 
 
-class TrainingPart(Strict):
+class TrainingPart(Said):
     """The training keys that a plan, a task or a variant may set; what is nearer to the run wins."""
 
     epochs: Epochs | None = None
@@ -114,7 +114,7 @@ class TrainingPart(Strict):
         return TrainingPart.model_validate(theirs | mine)
 
 
-class Axis(Strict):
+class Axis(Said):
     """Values that variants are trained with, one row each; a bare list is for all of the task's variants."""
 
     values: Annotated[list[PositiveInt], Field(min_length=1)]
@@ -128,7 +128,7 @@ class Axis(Strict):
         return {"values": given} if isinstance(given, list) else given
 
 
-class Axes(Strict):
+class Axes(Said):
     """What a task varies beside its variants."""
 
     per_class: Axis | None = None  # training digits a class: <variant>+n<value>; all of them are the variant itself
@@ -163,12 +163,11 @@ class TaskPlan(Said):
 
     @model_validator(mode="after")
     def _has_so_many_digits(self) -> Self:
-        if (self.test_images or 0) > TEST_DIGITS:
-            raise ValueError(f"test_images is {self.test_images:,}, and there are {TEST_DIGITS:,} test digits")
+        for name in ("test_images", "attack_images", "routing_images", "factor_images"):
+            if (asked := getattr(self, name, None) or 0) > TEST_DIGITS:
+                raise ValueError(f"{name} is {asked:,}, and there are {TEST_DIGITS:,} test digits")
         if len(self.ladder) == 1:
-            raise ValueError(
-                f"ladder names only {self.ladder[0]}; each row is compared with the one before: name at least two"
-            )
+            raise ValueError(f"ladder names only {self.ladder[0]}; each row is compared with the one before: name two")
         return self
 
     def training_options(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _metadata(results: Results, contents: dict[str, bytes]) -> dict[str, Any]:
     licence = {"@id": LICENSE, "@type": "CreativeWork", "name": "MIT License", "identifier": "MIT"}
     files = [_file(name, content) for name, content in contents.items()]
     return {
-        "@context": f"{PROFILE}/context",
+        "@context": [f"{PROFILE}/context", {"sha256": "https://schema.org/sha256"}],  # younger than the profile's words
         "@graph": [descriptor, root, software, licence, *files, *(_run(run, contents, results) for run in runs)],
     }
 

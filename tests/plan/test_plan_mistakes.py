@@ -20,6 +20,9 @@ MISTAKES = [
     (("seeds: [0, 1]", "seeds: [0, 0]"), "name one seed twice"),
     (("test_images: 100", "seeds: [3, 3]"), "seeds [3, 3] name one seed twice"),
     (("test_images: 100", "test_images: 10_001"), "test_images is 10,001, and there are 10,000 test digits"),
+    (("test_images: 100", "attack_images: 10_001"), "attack_images is 10,001, and there are 10,000 test digits"),
+    (("test_images: 100", "axes: {iterations: }"), "iterations has no value; write one, or remove the key."),
+    (("test_images: 100", "training: {rate: }"), "rate has no value; write one, or remove the key."),
     (
         ("test_images: 100", "train_per_class: 5_422"),
         "tasks.mnist.train_per_class is 5,422, but the smallest class of mnist has 5,421 training digits; ask for",
@@ -143,6 +146,10 @@ MISTAKES = [
     (
         ("tasks:\n  mnist:", "tuning: {steps: 2, seeds: [7]}\ntasks:\n  mnist:\n    seeds: [7]\n    tuned: true"),
         "tuning.seeds names 7, which the plan's own runs use; choose another, such as 1000.",
+    ),
+    (
+        ("tasks:\n  mnist:", "tuning: {steps: 2}\ntasks:\n  mnist:\n    seeds: [1000]\n    tuned: true"),
+        "tuning.seeds names 1000, which the plan's own runs use; choose another, such as 1001.",
     ),
     (("base: capsnet-r3, ", ""), "variant mine names neither `base`, the variant that it changes, nor `model`."),
     (

@@ -80,6 +80,8 @@ def test_what_was_left_out_is_listed(spoiled: tuple[Path, Report], exported: Pat
 
 def test_the_crate_describes_every_file_it_holds(crate: dict[str, bytes]) -> None:
     graph = {entity["@id"]: entity for entity in json.loads(crate["ro-crate-metadata.json"])["@graph"]}
+    context = json.loads(crate["ro-crate-metadata.json"])["@context"]
+    assert context == ["https://w3id.org/ro/crate/1.1/context", {"sha256": "https://schema.org/sha256"}]
     descriptor = graph["ro-crate-metadata.json"]
     assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
     assert descriptor["about"] == {"@id": "./"}
