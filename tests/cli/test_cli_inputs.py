@@ -134,12 +134,12 @@ def route(votes):
 
 @pytest.mark.parametrize(
     ("condition", "trained"),
-    [("calls > 3", False), ("not torch.is_grad_enabled() and len(votes) > 4", True)],
+    [("calls > 20", False), ("not torch.is_grad_enabled() and len(votes) > 4", True)],
     ids=["in training", "in evaluation"],
 )
 def test_what_a_routing_raises_after_its_trial_is_a_sentence_too(place, condition: str, trained: bool) -> None:
     (place.folder / "late.py").write_text(LATE.format(condition=condition))
-    (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']").replace("steps: 2", "steps: 6"))
+    (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']").replace("steps: 2", "steps: 30"))
     said = place.capsbench("train", "tiny.yaml", "--evaluate")
     assert said.code == 2, said.text
     assert said.err == (
@@ -147,6 +147,15 @@ def test_what_a_routing_raises_after_its_trial_is_a_sentence_too(place, conditio
         "choose from an empty sequence. It did not in its trial.\n"
     )
     assert bool(list(place.root.rglob("weights.safetensors"))) is trained
+
+
+def test_a_routing_that_ends_the_process_has_not_trained(place) -> None:
+    exits = LATE.replace("random.choice([])", "raise SystemExit(0)")
+    (place.folder / "late.py").write_text(exits.format(condition="calls > 20"))
+    (place.folder / "tiny.yaml").write_text(PLAN.replace("[cnn]", "['late:route']").replace("steps: 2", "steps: 30"))
+    said = place.capsbench("train", "tiny.yaml")
+    assert said.code == 2, said.text
+    assert "late.py, line 12: it raised SystemExit: 0. It did not in its trial." in said.err
 
 
 MODEL = """
