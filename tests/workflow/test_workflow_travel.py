@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -169,13 +170,14 @@ def test_a_pack_that_grows_too_large_is_refused_and_names_what_is_large(tmp_path
     monkeypatch.setattr(packing, "verify", lambda _: {})
     monkeypatch.setattr(packing, "fetch", lambda names, site, _: (site / "large").mkdir(parents=True))
     to = tmp_path / "pack.tar.gz"
-    to.write_text("an earlier one")
+    earlier = gzip.compress(b"an earlier one")
+    to.write_bytes(earlier)
     plans = [packing.REPOSITORY / "config" / "smoke.yaml"]
     with pytest.raises(
         CapsbenchError, match=r"would take \d+ MB, more than 0; largest: large\. With --have, list what"
     ):
         packing.pack(Console(quiet=True), plans, to, "3.12", None)
-    assert to.read_text() == "an earlier one"
+    assert to.read_bytes() == earlier
 
 
 def test_what_is_trained_and_not_evaluated_stays_where_its_weights_are(tmp_path: Path) -> None:
