@@ -60,6 +60,7 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
 
 
 def _try_routing_again(model: nn.Module, spec: Spec, image_size: int, folder: Path) -> None:
+    """Look at what a routing stores, how it begins, and whether it answers alike. Raises RoutingError, naming it."""
     name = code_named(spec)
     for layer in capsule_layers(model):
         own = layer.routing.routing  # the user's module, if it is one

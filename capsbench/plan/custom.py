@@ -59,9 +59,8 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
     itself = root != folder and (_is_installed(root) or not (root / f"{top}.py").is_file())
     while waiting:
         parts = waiting.pop().split(".")
-        if (itself and parts[0] != top) or (
-            root / parts[0]
-        ).resolve() == PACKAGE:  # the suite's own source is in every digest
+        is_ours = (root / parts[0]).resolve() == PACKAGE  # the suite's own source has its place in a digest already
+        if is_ours or (itself and parts[0] != top):
             continue
         for depth in range(1, len(parts) + 1):  # a package's __init__ runs before its modules
             part = ".".join(parts[:depth])
@@ -86,10 +85,8 @@ def forget_others(name: str, folder: Path | None) -> None:
         loaded = getattr(sys.modules.get(module), "__file__", None)
         if loaded is None or Path(loaded).resolve() == path.resolve():
             continue
-        if not _is_installed(Path(loaded).parent) and module.partition(".")[0] not in (
-            *sys.stdlib_module_names,
-            "capsbench",
-        ):
+        not_the_user_s = (*sys.stdlib_module_names, "capsbench")
+        if not _is_installed(Path(loaded).parent) and module.partition(".")[0] not in not_the_user_s:
             del sys.modules[module]
 
 
