@@ -38,5 +38,20 @@ def test_every_link_leads_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
+def files_named(page: str) -> list[str]:
+    """The files of the repository that a page names in code: those in one of its folders, without a placeholder."""
+    code = re.findall(r"`([^`\s]+\.(?:py|smk|yaml|json|txt|sh))`", (ROOT / page).read_text())
+    return [name for name in code if (ROOT / name.split("/")[0]).is_dir() and not set(name) & set("<>*{}")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    assert [name for name in files_named(page) if not (ROOT / name).is_file()] == []
+
+
+def test_files_are_found_at_all() -> None:
+    assert {"capsbench/plan/done.py", "tests/models/test_variants.py"} <= set(files_named("docs/extending.md"))
+
+
 def test_links_are_found_at_all() -> None:
     assert {"docs/cluster.md", "docs/two-digits.md#every-figure"} <= set(links(ROOT / "README.md"))
