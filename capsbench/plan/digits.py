@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-from capsbench.errors import PlanError
+from capsbench.errors import PlanError, counted
 from capsbench.plan.schema import Plan
-from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, TaskPlan
+from capsbench.plan.tasks import CLASSES, TEST_DIGITS, TRAINING_DIGITS, TaskPlan
 
 # Training digits of the class that has fewest: MNIST's fives, scikit-learn's eights
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
@@ -81,4 +82,26 @@ def check_digits_a_class(task: TaskPlan, dataset: str, path: Path) -> None:
         if key in axis.values() and value == there // CLASSES:
             raise PlanError(
                 f"{said}, which is all that its variants train on anyway; leave it out, since that row exists already."
+            )
+
+
+def check_pairs(task: TaskPlan, dataset: str, path: Path) -> None:
+    """Raise PlanError where so many distinct pairs cannot be made of a row's digits, whichever digits these are.
+
+    The largest class has at least a tenth of them, and its digits find no partners there. What passes may still be too
+    much where classes differ in size, which is said when the data are read.
+    """
+    tested = task.test_images or (STAND_IN_IMAGES["test_images"] if dataset == "uci-digits" else TEST_DIGITS)
+    trained = CLASSES * task.train_per_class if task.train_per_class is not None else digits_there(task, dataset)
+    for key, what, digits in (
+        ("train_pairs", "training", trained),
+        ("test_pairs", "test", tested),
+        ("pairs", "test", tested),
+    ):
+        asked, most = getattr(task, key, 0), digits * (digits - math.ceil(digits / CLASSES))
+        if asked > most:
+            make = f"{counted(digits, f'{what} digit')} make{'s' if digits == 1 else ''}"
+            raise PlanError(
+                f"{path}: tasks.{task.NAME}.{key} is {asked:,}, but {make} at most {most:,} pairs of two classes; ask for "
+                "fewer, or for more digits."
             )

@@ -13,7 +13,7 @@ from typing import Any
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
-from capsbench.plan.digits import STAND_IN_IMAGES, beside_held_out, check_digits_a_class, of_stand_in
+from capsbench.plan.digits import STAND_IN_IMAGES, beside_held_out, check_digits_a_class, check_pairs, of_stand_in
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import reduced
 from capsbench.plan.schema import CostPlan, Plan, Training
@@ -170,6 +170,7 @@ class House:
 
     def _cell(self, task_name: str, task: TaskPlan, row: Row) -> Cell:
         """The cell of a row, its width and training resolved."""
+        check_pairs(row.options, self.dataset, self.path)
         variant = row.base or row.variant
         width = task.widths.get(variant) or task.width or self.plan.width
         training = self.plan.training_for(task, self.trainings.get(variant))

@@ -42,11 +42,11 @@ def place(tmp_path: Path) -> Place:
     [
         (
             "multimnist: {variants: [multimnist-cnn], train_per_class: 2, train_pairs: 1000, test_pairs: 20}",
-            "multimnist/multimnist-cnn: 1000 pairs of 20 digits are 50 pairs a digit",
+            "tasks.multimnist.train_pairs is 1,000, but 20 training digits make at most 360 pairs of two classes",
         ),
         (
-            "multimnist: {variants: [multimnist-cnn], train_pairs: 100, test_pairs: 9000, test_images: 20}",
-            "multimnist/multimnist-cnn: 9000 pairs of 20 digits are 450 pairs a digit",
+            "multimnist: {variants: [multimnist-cnn], train_pairs: 100, test_pairs: 350, test_images: 20}",
+            "multimnist/multimnist-cnn: 350 pairs of 20 digits are 18 pairs a digit",
         ),
         (
             "two_digit: {variants: [two-digit-kmeans], train_images: 60, axes: {per_class: [2, 5]}, pairs: 20}",
@@ -82,11 +82,11 @@ def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place,
 
 
 def test_a_cell_that_trains_alone_says_the_same(place) -> None:
-    task = "multimnist: {variants: [multimnist-cnn], train_per_class: 2, train_pairs: 1000, test_pairs: 20}"
+    task = "multimnist: {variants: [multimnist-cnn], train_pairs: 100, test_pairs: 350, test_images: 20}"
     (place.folder / "tiny.yaml").write_text(f"{PLAN}  {task}\n")
     said = place.capsbench("train", "tiny.yaml", "--task", "multimnist")
     assert said.code == 2, said.text
-    assert said.err.startswith("capsbench: tiny.yaml: multimnist/multimnist-cnn: 1000 pairs of 20 digits are")
+    assert said.err.startswith("capsbench: tiny.yaml: multimnist/multimnist-cnn: 350 pairs of 20 digits are")
     assert place.capsbench("train", "tiny.yaml", "--task", "mnist").code == 0  # whose data are there
 
 

@@ -92,12 +92,12 @@ def test_axes_and_tuning_make_rows_of_variants(tmp_path: Path) -> None:
 
 def test_few_digits_keep_the_decay_period_of_their_task(tmp_path: Path) -> None:
     """MultiMNIST's period is ten times MNIST's; a row on few digits trains as long as its base, so it has the same."""
-    pairs = "{multimnist: {variants: [multimnist-cnn], train_pairs: 100_000, axes: {per_class: [10]}}}"
+    pairs = "{multimnist: {variants: [multimnist-cnn], train_pairs: 100_000, axes: {per_class: [40]}}}"
     (tmp_path / "few.yaml").write_text(
         f"budget: reduced\nseeds: [0]\ntraining: {{epochs: 2, batch: 100}}\ntasks: {pairs}\n"
     )
     base, few = House.load(tmp_path / "few.yaml").cells
-    assert few.variant == "multimnist-cnn+n10"
+    assert few.variant == "multimnist-cnn+n40"
     assert base.training.decay_period == few.training.decay_period == round(20_000 * 2_000 / 468_750)
 
 

@@ -33,7 +33,8 @@ TRAINS: dict[str, dict[str, tuple[Any, Any]]] = {
         "probe_images": (3_200, 6_400),
         "transforms": (16, 32),
     },
-    "multimnist": OF_EVERY_TASK | {"train_pairs": (50_000, 60_000), "placement": ("paper", "official")},
+    "multimnist": OF_EVERY_TASK
+    | {"train_per_class": (5_000, 5_200), "train_pairs": (50_000, 60_000), "placement": ("paper", "official")},
     "two_digit": OF_EVERY_TASK
     | {"pairs": (500, 1_000), "last_epochs": (3, 5), "test_images": (400, 500), "squeezed": ("true", "false")},
 }
@@ -45,7 +46,7 @@ EVALUATES: dict[str, dict[str, tuple[Any, Any]]] = {
         "attack_images": (0, 9),
     },
     "affnist": {"matched_at": (0.98, 0.9922), "factor_images": (50, 60), "download_official": ("true", "false")},
-    "multimnist": {"test_images": (400, 500), "test_pairs": (500, 600), "segmentation_pairs": (50, 60)},
+    "multimnist": {"test_images": (4_000, 5_000), "test_pairs": (500, 600), "segmentation_pairs": (50, 60)},
 }
 
 
