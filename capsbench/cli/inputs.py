@@ -20,6 +20,7 @@ from capsbench.plan.variants import MODELS
 from capsbench.provenance import PACKAGE, digest_of, digest_of_file, import_source
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from torch import nn
 
     from capsbench.training.run import Setting
@@ -86,8 +87,10 @@ def _comes_from(error: BaseException, folder: Path) -> bool:
     return whose[-1:] == ["user"]
 
 
-def try_routings(house: House, cells: Iterable[Cell]) -> None:
+def try_routings(console: Console, house: House, cells: Iterable[Cell]) -> None:
     """Try, on small batches, each routing among `cells` that is from outside or has options of its own, and each model.
+
+    Says of code from outside that it is tried, for it may take its time.
 
     Raises RoutingError, naming the plan and the variant, for code that is no routing, for an option's value that does
     not fit, and for what the evaluation will ask of a routing and it does not do.
@@ -106,6 +109,8 @@ def try_routings(house: House, cells: Iterable[Cell]) -> None:
     folder = house.path.parent
     for cell in to_try:
         size = cell.options.IMAGE[0]
+        if is_custom(cell.routing):
+            console.print(f"{cell.label}: {code_named(cell.spec)} is tried on a few images", markup=False)
         try:
             model = (build_and_try_twice if is_custom(cell.routing) else build_and_try)(cell.spec, size, folder)
             _refuse_idle_passes(model, cell)

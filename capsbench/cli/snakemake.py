@@ -144,7 +144,7 @@ def run_jobs(console: Console, path: Path, cores: str, options: Sequence[str]) -
     house, source = open_plan(console, path)
     verify(source)
     say_affnist(console, house, source, house.cells)  # Snakemake's job `data` asks once: a plan may change after it
-    _try_outside(house, dataset_record(source)["digest"])
+    _try_outside(console, house, dataset_record(source)["digest"])
     _try_which()
     _try_temporary()
     began = time.time()
@@ -212,9 +212,10 @@ def _reasons(sentences: Sequence[str]) -> str:
     return "".join(f"{words} " for words in [*(f"A job said: {one}" for one in sentences[:SHOWN]), *more])
 
 
-def _try_outside(house: House, data: str) -> None:
+def _try_outside(console: Console, house: House, data: str) -> None:
     """Try the routings from outside of runs that are not done: a job would find their mistakes, hours later perhaps."""
     try_routings(
+        console,
         house,
         [
             cell

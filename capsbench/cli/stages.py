@@ -135,7 +135,7 @@ def _train(
             row = house.cell(cell.task, cell.variant)  # with all of its seeds, which its manifests speak of
             return Setting(house, row, digits, dataset, chosen, threads, say=console.print)
 
-        try_routings(house, [cell for cell, _ in waiting])
+        try_routings(console, house, [cell for cell, _ in waiting])
         check_inputs(waiting, setting_of)
         with writable(house.folder):
             if not _is_begun(house):  # from here on it is this plan's

@@ -52,7 +52,7 @@ def tune_cells(
     for cell in tuned:
         if cell not in waiting and cell.tuned and cell.tuned.point:
             console.print(f"{cell.label}: {_words(cell.tuned.point)} already chosen")
-    try_routings(house, waiting)
+    try_routings(console, house, waiting)
     if waiting:
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)

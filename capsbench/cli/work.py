@@ -73,7 +73,7 @@ def work(
     passed_over = failed = 0
     console.print(f"{counted(len(left), 'run')} to do")
     for house in {id(run.house): run.house for run in left}.values():
-        try_routings(house, [run.cell for run in left if run.house is house])
+        try_routings(console, house, [run.cell for run in left if run.house is house])
     import_all([run.cell for run in left])
     while left and not deadline.over:
         free = next((run for run in left if not is_held(_place(run))), None)

@@ -236,4 +236,4 @@ def test_the_suite_s_own_variants_with_options_are_not_refused(tmp_path: Path) -
         f"tasks:\n  mnist: {{variants: [{', '.join(named)}]}}\n"
     )
     house = House.load(plan, "uci-digits")
-    try_routings(house, house.cells)
+    try_routings(Console(quiet=True), house, house.cells)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from capsbench.cli.inputs import try_routings
 from capsbench.errors import RoutingError
+from capsbench.models import repeatable
 from capsbench.plan import House
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "custom_routing"
@@ -135,16 +137,31 @@ def test_what_the_evaluation_will_ask_of_a_routing_is_tried_before_it_trains(
     file.write_text(text.replace(old, new))
     house = House.load(example / "custom-routing.yaml", "uci-digits")
     if expected is None:
-        try_routings(house, house.cells)
+        try_routings(Console(quiet=True), house, house.cells)
         return
     with pytest.raises(RoutingError) as error:
-        try_routings(house, house.cells)
+        try_routings(Console(quiet=True), house, house.cells)
     assert expected in str(error.value)
     plan = yaml.safe_load((example / "custom-routing.yaml").read_text())
     plan["tasks"]["mnist"]["routing_images"] = 0
     (example / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
     house = House.load(example / "custom-routing.yaml", "uci-digits")
-    try_routings(house, house.cells)  # then nobody will ask for it
+    try_routings(Console(quiet=True), house, house.cells)  # then nobody will ask for it
+
+
+def test_it_is_said_what_is_tried_before_it_may_take_its_time(
+    example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House.load(example / "custom-routing.yaml", "uci-digits")
+    own = [cell for cell in house.cells if ":" in cell.routing]
+    heard = []
+    build = repeatable.build_and_try_twice
+    monkeypatch.setattr(
+        repeatable, "build_and_try_twice", lambda *of: heard.append(capsys.readouterr().out) or build(*of)
+    )
+    try_routings(Console(width=200), house, house.cells)  # the suite's own routings in it are not tried
+    assert len(own) < len(house.cells)
+    assert heard == [f"{cell.label}: routing {cell.routing!r} is tried on a few images\n" for cell in own]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +179,7 @@ def test_a_routing_that_ends_the_process_is_a_mistake_like_any_other(
     file.write_text(file.read_text().replace(old, new))
     house = House.load(example / "custom-routing.yaml", "uci-digits")
     with pytest.raises(RoutingError, match=f"my_routing.py, line {line}: it raised SystemExit: 0."):
-        try_routings(house, house.cells)
+        try_routings(Console(quiet=True), house, house.cells)
 
 
 def test_passes_are_not_counted_of_a_routing_that_takes_none(example: Path) -> None:
@@ -175,7 +192,7 @@ def test_passes_are_not_counted_of_a_routing_that_takes_none(example: Path) -> N
     (example / "custom-routing.yaml").write_text(yaml.safe_dump(plan))
     house = House.load(example / "custom-routing.yaml", "uci-digits")
     with pytest.raises(RoutingError, match="iterations: 1, but its routing takes no `iterations`"):
-        try_routings(house, house.cells)
+        try_routings(Console(quiet=True), house, house.cells)
 
 
 def test_variants_shows_it_as_the_readme_says(example: Path) -> None:
