@@ -128,15 +128,27 @@ def test_the_stand_in_says_its_training_in_steps_and_not_in_epochs_of_digits_tha
     assert len(digests) == 2  # the plan's digits decide how long is trained, though they are not there
 
 
+MULTIMNIST = "multimnist: {variants: [multimnist-cnn], "
+
+
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ("multimnist: {variants: [multimnist-cnn], test_images: 100}", "test_pairs is [\\d,]+, but 100 test digits make at most 9,000"),
-        ("multimnist: {variants: [multimnist-cnn], train_per_class: 2, train_pairs: 361}", "train_pairs is 361, but 20 training digits make at most 360"),
-        ("multimnist: {variants: [multimnist-cnn], axes: {per_class: [10]}}", "train_pairs is [\\d,]+, but 100 training digits make at most 9,000"),
-        ("two_digit: {variants: [two-digit-kmeans], test_images: 1, pairs: 1}", "pairs is 1, but 1 test digit makes at most 0"),
+        (f"{MULTIMNIST}test_images: 100}}", r"test_pairs is [\d,]+, but 100 test digits make at most 9,000"),
+        (
+            f"{MULTIMNIST}train_per_class: 2, train_pairs: 361}}",
+            "train_pairs is 361, but 20 training digits make at most 360",
+        ),
+        (
+            f"{MULTIMNIST}axes: {{per_class: [10]}}}}",
+            r"train_pairs is [\d,]+, but 100 training digits make at most 9,000",
+        ),
+        (
+            "two_digit: {variants: [two-digit-kmeans], test_images: 1, pairs: 1}",
+            "pairs is 1, but 1 test digit makes at most 0",
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("dataset", [None, "uci-digits"])
 def test_no_more_pairs_than_the_digits_can_make(tmp_path: Path, task: str, said: str, dataset: str | None) -> None:
     path = tmp_path / "pairs.yaml"
@@ -152,6 +164,6 @@ def test_so_many_pairs_can_be_made_where_no_class_is_larger(tmp_path: Path, coun
     most = count * (count - math.ceil(count / 10))
     Partners(labels, seed=0, size=most)
     path = tmp_path / "pairs.yaml"
-    task = f"multimnist: {{variants: [multimnist-cnn], train_pairs: 20, test_images: {count}, test_pairs: {most}}}"
+    task = f"{MULTIMNIST}train_pairs: 20, test_images: {count}, test_pairs: {most}}}"
     path.write_text(f"budget: reduced\nseeds: [0]\ndataset: mnist\ntraining: {{steps: 2}}\ntasks:\n  {task}\n")
     assert House.load(path).cells
