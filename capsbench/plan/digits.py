@@ -102,6 +102,6 @@ def check_pairs(task: TaskPlan, dataset: str, path: Path) -> None:
         if asked > most:
             make = f"{counted(digits, f'{what} digit')} make{'s' if digits == 1 else ''}"
             raise PlanError(
-                f"{path}: tasks.{task.NAME}.{key} is {asked:,}, but {make} at most {most:,} pairs of two classes; ask for "
-                "fewer, or for more digits."
+                f"{path}: tasks.{task.NAME}.{key} is {asked:,}, but {make} at most {most:,} pairs of two classes; "
+                "ask for fewer, or for more digits."
             )
