@@ -102,8 +102,10 @@ def recounted(results: Path, plan: dict[str, Any], labels: NDArray[np.uint8] | N
     print(f"{results}: {runs} of {len(plan['runs'])} runs are finished\n")
     for cell, of_seeds in values.items():
         differing += in_the_table(results, cell, list(of_seeds.values()))
-    differing += in_the_verdicts(results, plan, values)
-    print(f"\nNot counted here: {', '.join(uncounted) or 'nothing'}.")
+    wrong, unjudged = in_the_verdicts(results, plan, values)
+    print(f"\nVerdicts not counted here: {', '.join(unjudged) or 'none'}.")
+    print(f"Metrics not counted here: {', '.join(uncounted) or 'none'}.")
+    differing += wrong
     return differing
 
 
@@ -172,15 +174,18 @@ def in_the_table(results: Path, cell: Cell, values: list[float]) -> list[str]:
     ]
 
 
-def in_the_verdicts(results: Path, plan: dict[str, Any], values: dict[Cell, dict[int, float]]) -> list[str]:
-    """Print the claims that are judged by counted means; return what claims.json has otherwise."""
-    differing = []
+def in_the_verdicts(
+    results: Path, plan: dict[str, Any], values: dict[Cell, dict[int, float]]
+) -> tuple[list[str], list[str]]:
+    """Print the claims that are judged by counted means; return what claims.json has otherwise, and the other claims."""
+    differing, unjudged = [], []
     planned = Counter((run["task"], run["variant"]) for run in plan["runs"])
     claims = json.loads((results / "claims.json").read_text())["claims"]
     print()
     for claim in claims:
         cells = [Cell(cell["task"], cell["variant"], claim["condition"], cell["metric"]) for cell in claim["cells"]]
         if claim["effect"] is None or not cells or not all(len(values.get(cell, {})) > 1 for cell in cells):
+            unjudged += [claim["id"]] if claim["verdict"] != "not run" else []
             continue
         here, wrong = misjudged(claim, [values[cell] for cell in cells])
         whole = all(len(values[cell]) == planned[cell.task, cell.variant] for cell in cells)
@@ -192,7 +197,7 @@ def in_the_verdicts(results: Path, plan: dict[str, Any], values: dict[Cell, dict
             wrong.append(f"the verdict is {claim['verdict']}, and {verdict} here")
         print(f"{claim['id']:40} {claim['verdict']:16} {'DIFFERS' if wrong else 'as published'}")
         differing += [f"claims.json: {claim['id']}: {said}" for said in wrong]
-    return differing
+    return differing, unjudged
 
 
 def misjudged(claim: dict[str, Any], sides: list[dict[int, float]]) -> tuple[Interval, list[str]]:

@@ -50,6 +50,9 @@ def test_what_is_published_is_what_the_answers_say(recount, plan: str) -> None:
     judged = [claim["id"] for claim in claims if claim["effect"] is not None and claim["n"] > 1]
     of_numbers = [name for name in judged if "-single-" in name or name.startswith("parameters-")]  # no answers stored
     assert said.count(" as published\n") == len(judged) - len(of_numbers)
+    (named,) = re.findall(r"^Verdicts not counted here: (.*)\.$", said, re.MULTILINE)
+    has_verdict = [claim["id"] for claim in claims if claim["verdict"] != "not run"]
+    assert (set() if named == "none" else set(named.split(", "))) == set(has_verdict) - (set(judged) - set(of_numbers))
     for metric in ("error", "top2_accuracy", "both_above_half_accuracy", "final_top2_accuracy"):
         rows = re.findall(
             rf",(?:test|28x56|56x28),{metric},%,([1-9]\d*),", "".join(path.read_text() for path in tables)
