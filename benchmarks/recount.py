@@ -102,10 +102,10 @@ def recounted(results: Path, plan: dict[str, Any], labels: NDArray[np.uint8] | N
     print(f"{results}: {runs} of {len(plan['runs'])} runs are finished\n")
     for cell, of_seeds in values.items():
         differing += in_the_table(results, cell, list(of_seeds.values()))
-    wrong, unjudged = in_the_verdicts(results, plan, values)
+    misjudged_claims, unjudged = in_the_verdicts(results, plan, values)
     print(f"\nVerdicts not counted here: {', '.join(unjudged) or 'none'}.")
     print(f"Metrics not counted here: {', '.join(uncounted) or 'none'}.")
-    differing += wrong
+    differing += misjudged_claims
     return differing
 
 
@@ -177,7 +177,7 @@ def in_the_table(results: Path, cell: Cell, values: list[float]) -> list[str]:
 def in_the_verdicts(
     results: Path, plan: dict[str, Any], values: dict[Cell, dict[int, float]]
 ) -> tuple[list[str], list[str]]:
-    """Print the claims that are judged by counted means; return what claims.json has otherwise, and the other claims."""
+    """Print the claims judged by counted means; return what claims.json has otherwise, and the other claims."""
     differing, unjudged = [], []
     planned = Counter((run["task"], run["variant"]) for run in plan["runs"])
     claims = json.loads((results / "claims.json").read_text())["claims"]
