@@ -20,6 +20,7 @@ class Question:
     words: str
     if_worse: str  # the answer where nothing is better and something worse
     claims: dict[str, Outcome]
+    meaning: str = ""  # of its words, said behind the answer
 
 
 QUESTIONS = (
@@ -37,6 +38,8 @@ QUESTIONS = (
             "affnist-synth-average-beats-capsnet": "worse",  # where the official files are not to be had
             "multimnist-capsnet-beats-fair-cnn": "better",
         },
+        "Fair is a CNN with CapsNet's decoder and loss, a ResNet of as many parameters or operations, or one "
+        "that averages over places; the paper's own CNN is none of these, and has claims of its own.",
     ),
     Question(
         "Does routing matter?",
@@ -83,7 +86,8 @@ def answers(judged: ClaimsFile) -> list[Answer]:
         found = [(claim, said) for claim, said in told if claim.reason != "other data"] or told
         if found:
             outcomes = [(claim, outcome(claim, said)) for claim, said in found]
-            given.append(Answer(question.words, _short(outcomes, question.if_worse), _sentence(outcomes), outcomes))
+            sentence = f"{_sentence(outcomes)} {question.meaning}".rstrip()
+            given.append(Answer(question.words, _short(outcomes, question.if_worse), sentence, outcomes))
     return given
 
 
