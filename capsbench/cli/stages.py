@@ -29,7 +29,7 @@ from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.evaluation.done import evaluation_digest, is_evaluated
 from capsbench.files import try_to_make, write_json
 from capsbench.locks import sole, writable
-from capsbench.pipeline import WHOSE, dataset_record, finished, with_current_choice, write_plan
+from capsbench.pipeline import begin_results, dataset_record, finished, with_current_choice
 from capsbench.plan import Cell, House
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ def _trained_and_not(house: House, cells: list[Cell], data: str) -> tuple[list[T
     return trained, [(cell, seed) for cell, seed, manifest in manifests if manifest is None]
 
 
-def _is_begun(house: House) -> bool:
-    """Whether the plan's folder names a plan whose it is."""
-    return any((house.folder / name).is_file() for name in WHOSE)
-
-
 def train_cells(
     console: Console,
     house: House,
@@ -94,8 +89,7 @@ def train_cells(
     say_what_is_made_again(console, house, waiting, dataset["digest"])
     if waiting:
         with writable(house.folder):  # known before anything is imported or loaded
-            if not _is_begun(house):
-                try_to_make(house.folder / "plan.json")
+            try_to_make(house.folder / "plan.json")
         already = trained if evaluate else None
         trained = trained + _train(console, house, source, dataset, waiting, device, threads, tensorboard, already)
     elif evaluate:
@@ -138,8 +132,7 @@ def _train(
         try_routings(console, house, [cell for cell, _ in waiting])
         check_inputs(waiting, setting_of)
         with writable(house.folder):
-            if not _is_begun(house):  # from here on it is this plan's
-                write_plan(house, dataset)
+            begin_results(house, dataset)
         for _, runs in itertools.groupby(waiting, lambda run: run[0].label):
             cells, seeds = zip(*runs, strict=True)
             with in_words_of_the_plan(house, cells[0]), in_words_of_its_routing(house, cells[0]):

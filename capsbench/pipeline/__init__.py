@@ -1,7 +1,7 @@
 """A plan, its data and what of it is done. The Snakefile asks for `Pipeline`, commands for the rest; no torch here."""
 
-from capsbench.pipeline.copies import write_plan
-from capsbench.pipeline.house import STAND_IN, WHOSE, dataset_record, open_house, open_results
+from capsbench.pipeline.copies import begin_results, write_plan
+from capsbench.pipeline.house import STAND_IN, dataset_record, open_house, open_results
 from capsbench.pipeline.promises import Pipeline
 from capsbench.pipeline.state import (
     described,
@@ -15,8 +15,8 @@ from capsbench.pipeline.state import (
 
 __all__ = [
     "STAND_IN",
-    "WHOSE",
     "Pipeline",
+    "begin_results",
     "dataset_record",
     "described",
     "described_now",

@@ -7,9 +7,12 @@ digest says only that it has changed.
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
-from capsbench.files import whole_file, write_json
+from capsbench.files import read_record, whole_file, write_json
+from capsbench.locks import READING, lock
+from capsbench.pipeline.house import WHOSE, note_place, refuse_another_s
 from capsbench.pipeline.state import described_now
 from capsbench.plan import House, config_folder
 from capsbench.plan.custom import custom_files
@@ -19,12 +22,38 @@ COPIES = "plan"  # the folder of them in the results
 COPIED = (".py", ".yaml", ".yml")  # what they end in; whatever else lies there is somebody's
 
 
+def begin_results(house: House, data: dict[str, str]) -> None:
+    """Before runs are trained: let the results' folder be this plan's, and hold what these runs are made of.
+
+    plan.json is written where nothing says yet whose the folder is, or where it is of the plan before an edit. Plans
+    that begin at once come here one after the other. Raises PlanError where the folder is another plan's; OSError.
+    """
+    held = lock(house.folder, wait=True, name=READING)  # for a moment
+    try:
+        refuse_another_s(house)
+        stored = read_record(house.folder / "plan.json").get("digest")
+        is_begun = any((house.folder / name).is_file() for name in WHOSE)
+        if not is_begun or stored not in (None, house.digest):
+            write_plan(house, data)
+        else:
+            note_place(house)
+            _keep_copies(house)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
 def write_plan(house: House, data: dict[str, str]) -> None:
     """Write plan.json (docs/results-format.md) and, of a plan that is not the suite's own, `plan/` beside it."""
+    note_place(house)
     write_json(house.folder / "plan.json", described_now(house, data))
-    if house.path.resolve().is_relative_to(house.folder.resolve()):
-        return  # it lies with its results already, or is such a copy
-    _keep(house.folder / COPIES, sources_outside(house))
+    _keep_copies(house)
+
+
+def _keep_copies(house: House) -> None:
+    """Keep `plan/`, but of a plan that lies with its results already, or is such a copy."""
+    if not house.path.resolve().is_relative_to(house.folder.resolve()):
+        _keep(house.folder / COPIES, sources_outside(house))
 
 
 def sources_outside(house: House) -> dict[str, Path]:

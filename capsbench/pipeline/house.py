@@ -12,11 +12,12 @@ from pathlib import Path
 from capsbench.data.raw import BADGES
 from capsbench.data.source import DIGITS, DataSource, cache_folder, find_source, source_digest
 from capsbench.errors import DataError, PlanError
-from capsbench.files import read_json
+from capsbench.files import read_json, read_record, write_json
 from capsbench.plan.runs import House
 from capsbench.provenance import PACKAGE
 
 WHOSE = ("plan.json", "cells/report.json")  # which plan's a results folder is: of the report, and of Snakemake's jobs
+PLACE = ".plan"  # in a results folder: where it and its plan lie on this machine, which nothing that travels says
 STAND_IN = "CAPSBENCH_STAND_IN"  # set: this process tree has found that MNIST cannot be had; the value says why (or 1)
 
 
@@ -106,16 +107,25 @@ def open_house_without_torch(path: Path) -> tuple[House, DataSource]:
 
 
 def _checked(house: House) -> House:
-    """A plan whose results' folder is nobody else's. Raises PlanError where another plan's results lie there.
+    """A plan whose results' folder is nobody else's. Raises as `refuse_another_s`."""
+    refuse_another_s(house)
+    return house
 
-    Whose they are is in plan.json, and before there is a report in what Snakemake's jobs depend on. A plan that was
-    moved is still itself, and so is a copy that asks for the same.
+
+def refuse_another_s(house: House) -> None:
+    """Raise PlanError where another plan's results lie in the folder of this one's.
+
+    Whose they are is in plan.json, and before there is a report in what Snakemake's jobs depend on. Both name the
+    plan as it was named then, which from another folder is another file or none; where it lies is in PLACE, as long as
+    the results lie where they did. A plan that was moved is still itself, and so is a copy that asks for the same.
     """
+    place = read_record(house.folder / PLACE)
+    begun_by = place.get("plan") if place.get("folder") == str(house.folder.resolve()) else None
     for name in WHOSE:
         try:
             stored = read_json(house.folder / name)
             stored = stored.get("plan", stored)
-            other, digest = Path(stored["file"]), stored["digest"]
+            other, digest = Path(begun_by or stored["file"]), stored["digest"]
             is_another = other.is_file() and not other.samefile(house.path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
@@ -125,7 +135,13 @@ def _checked(house: House) -> House:
                 "`name:` of its own, or set CAPSBENCH_RESULTS to another place."
             )
         break
-    return house
+
+
+def note_place(house: House) -> None:
+    """Write where a plan and its results lie, for `refuse_another_s`. Raises OSError."""
+    said = {"plan": str(house.path.resolve()), "folder": str(house.folder.resolve())}
+    if read_record(house.folder / PLACE) != said:
+        write_json(house.folder / PLACE, said)
 
 
 def dataset_record(source: DataSource) -> dict[str, str]:

@@ -23,7 +23,13 @@ from capsbench.data.source import DataSource
 from capsbench.errors import PlanError, ResourceError
 from capsbench.files import read_record, write_json
 from capsbench.locks import DRAWING, READING, is_held, lock, sole, writable
-from capsbench.pipeline.house import dataset_record, open_house, open_house_without_torch
+from capsbench.pipeline.house import (
+    dataset_record,
+    note_place,
+    open_house,
+    open_house_without_torch,
+    refuse_another_s,
+)
 from capsbench.pipeline.state import (
     described,
     finished,
@@ -118,6 +124,8 @@ class Pipeline:
             if is_held(folder):
                 print(f"Another Snakemake is at work on {folder}: nothing is written there.", file=sys.stderr)
                 return replace(self, is_another_s=True)
+            refuse_another_s(self.house)  # which may have begun since this one looked
+            note_place(self.house)
             self.bring_up_to_date()
         finally:
             if reading is not None:

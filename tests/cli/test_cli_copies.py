@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.app import app
 from capsbench.files import write_text
-from capsbench.pipeline import open_house, write_plan
+from capsbench.pipeline import begin_results, open_house, write_plan
 from capsbench.plan import config_folder
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "custom_routing"
@@ -82,6 +82,25 @@ def test_copies_follow_the_plan_and_the_same_are_not_written_again(plan: Path) -
     write_plan(open_house(plan)[0], DATA)
     assert {*copies(house.folder)} == {"custom-routing.yaml", "my_routing.py"}
     assert not (place / "ours").exists()
+
+
+def test_what_trains_is_what_is_kept_and_plan_json_is_of_the_plan_as_it_is_now(plan: Path) -> None:
+    """Of a folder that is begun too: the code that trained a run is nowhere else once it is edited again."""
+    house, _ = open_house(plan)
+    begin_results(house, DATA)
+    first = (house.folder / "plan.json").read_bytes()
+    for name in ("my_routing.py", "helping.py"):
+        (plan.parent / name).write_text(f"{(plan.parent / name).read_text()}# edited\n")
+    begin_results(open_house(plan)[0], DATA)
+    for name in ("my_routing.py", "helping.py"):
+        assert copies(house.folder)[name] == (plan.parent / name).read_bytes()
+    assert (house.folder / "plan.json").read_bytes() == first
+    plan.write_text(plan.read_text().replace("seeds: [0, 1", "seeds: [1"))
+    edited, _ = open_house(plan)
+    assert edited.digest != house.digest
+    begin_results(edited, DATA)
+    assert json.loads((house.folder / "plan.json").read_text())["digest"] == edited.digest
+    assert copies(house.folder)[plan.name] == plan.read_bytes()
 
 
 def test_what_somebody_keeps_there_stays(plan: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from capsbench.cli.chosen import rows_of
 from capsbench.cli.stages import train_cells
 from capsbench.data.download import DownloadError
 from capsbench.errors import DataError, PlanError, ResourceError
+from capsbench.files import write_text
 from capsbench.locks import sole
 from capsbench.pipeline import Pipeline, open_house, open_results
 from capsbench.plan import House
@@ -74,6 +76,42 @@ def test_a_folder_is_its_plan_s_from_its_first_training_on(place, no_data, resul
     other.write_text(plan.read_text().replace("batch: ", "batch: 1"))
     with pytest.raises(PlanError, match="holds the results of"):
         open_house(other)
+
+
+def test_where_a_plan_lies_is_known_in_whatever_folder_it_is_named(place, no_data, results, monkeypatch) -> None:
+    """plan.json names it as it was named then: from another folder that is another file, or none."""
+    for name in ("mine", "yours"):
+        (place.folder / name).mkdir()
+        (place.folder / name / "tiny.yaml").write_text(place.plan(variants="[cnn]").read_text())
+    mine, yours = (place.folder / name / "tiny.yaml" for name in ("mine", "yours"))
+    yours.write_text(yours.read_text().replace("batch: 16", "batch: 8"))
+    monkeypatch.chdir(mine.parent)
+    house, source = open_house("tiny.yaml")
+    train_cells(Console(quiet=True), house, source, house.cells, "cpu", 1)
+    assert json.loads((house.folder / "plan.json").read_text())["file"] == "tiny.yaml"
+    for folder, name in ((yours.parent, "tiny.yaml"), (place.folder, "yours/tiny.yaml")):
+        monkeypatch.chdir(folder)
+        with pytest.raises(PlanError, match=rf"holds the results of {mine}, which this plan would replace"):
+            open_house(name)
+    mine.write_text(mine.read_text().replace("batch: 16", "batch: 4"))  # its own, edited
+    monkeypatch.chdir(yours.parent)
+    open_house("../mine/tiny.yaml")
+    shutil.copytree(results / house.name, place.folder / "copied" / house.name)
+    monkeypatch.setenv("CAPSBENCH_RESULTS", str(place.folder / "copied"))  # of which nobody knows where its plan lies
+    open_house("tiny.yaml")
+
+
+def test_of_two_plans_that_begin_at_once_the_second_is_refused(place, no_data, results) -> None:
+    plan = place.plan(variants="[cnn]")
+    other = place.folder / "mine" / "tiny.yaml"
+    write_text(other, plan.read_text().replace("batch: 16", "batch: 8"))
+    (first, source), (second, _) = open_house(plan), open_house(other)  # neither finds anything
+    Pipeline(first, source).brought_up_to_date()
+    with pytest.raises(PlanError, match="holds the results of"):
+        Pipeline(second, source).brought_up_to_date()
+    with pytest.raises(PlanError, match="holds the results of"):
+        train_cells(Console(quiet=True), second, source, second.cells, "cpu", 1)
+    assert not (second.folder / "runs").exists()
 
 
 def test_results_are_read_without_asking_anybody_for_data(place, results, monkeypatch, tmp_path: Path) -> None:
