@@ -25,9 +25,10 @@ from capsbench.pipeline import dataset_record, finished, is_over, open_results, 
 from capsbench.plan import Cell, House
 from capsbench.plan.done import read_again
 from capsbench.plan.schema import SAFE_NAME
+from capsbench.provenance import digest_of_file
 
 BROUGHT, KEPT = "brought", "kept, done here already"
-IN_THE_PLACE = f"{BROUGHT}, in the place of a run here that was not done, or of another config, source or data"
+IN_THE_PLACE = f"{BROUGHT}, in the place of a run here that was not done, damaged, or of another config, source or data"
 HELD, OF_NO_ROW = "a process is at work on it", "the plan has no such run"
 NAMED = "has the config of this plan's"  # row, which has another name here
 
@@ -128,8 +129,11 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
 
     def is_done_here() -> bool:
         found = finished(house, cell, seed, data)
-        if found is None or (ours / "weights.safetensors").is_file():  # with which it can be evaluated
-            return found is not None
+        if found is None:
+            return False
+        weights = ours / "weights.safetensors"
+        if weights.is_file() and digest_of_file(weights) == found.get("weights"):  # with which it can be evaluated
+            return True
         return is_over(house, cell, seed, found) and not damaged(ours)
 
     if is_done_here():
@@ -137,10 +141,10 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
     manifest = finished(there, cell, seed, data)
     if manifest is None:
         return made_otherwise(there, cell, seed, data)
+    if broken := damaged(theirs):
+        return f"its {broken}"
     if not is_over(there, cell, seed, manifest):
         return not_evaluated(there, cell, seed, str(manifest.get("weights")))
-    if broken := damaged(theirs):
-        return f"its {broken} is damaged"
     if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):

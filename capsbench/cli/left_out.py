@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from capsbench.cli.again import what_changed
 from capsbench.errors import CapsbenchError, DataError
+from capsbench.evaluation.done import has_its_answers
 from capsbench.files import read_record
 from capsbench.plan import Cell, House
-from capsbench.provenance import PACKAGE
+from capsbench.provenance import PACKAGE, digest_of_file
+from capsbench.report.contract import Manifest, Metrics, UnreadableFileError, read
 
 OF_ANOTHER = "made with another"
 NOT_EVALUATED = "it is not evaluated"
@@ -61,9 +64,38 @@ def _other_keys(theirs: object, ours: object, key: str = "") -> list[str]:
 
 
 def damaged(run: Path) -> str:
-    """A file of answers or pictures in a run's folder that is not whole; empty if there is none."""
-    files = sorted(run.glob("*/*.npz"))
-    return next((path.relative_to(run).as_posix() for path in files if not _is_whole(path)), "")
+    """What is wrong with a file of a finished run, `test/predictions.npz is damaged`; empty if nothing is.
+
+    Each file is read as the report reads it; weights, where they are there, must be the manifest's. A number that was
+    altered shows in none of this: benchmarks/recount.py counts it again.
+    """
+    return next((f"{path.relative_to(run).as_posix()} {what}" for path, what in _faults(run)), "")
+
+
+def _faults(run: Path) -> Iterator[tuple[Path, str]]:
+    """Files of a run that are damaged or gone."""
+    conditions: dict[Path, Metrics] = {}
+    path = run / "manifest.json"
+    try:
+        manifest = read(path, Manifest)
+        for path in sorted(run.glob("*/metrics.json")):
+            conditions[path.parent] = read(path, Metrics)
+    except UnreadableFileError as error:
+        yield path, str(error)
+        return
+    weights, history = run / "weights.safetensors", run / "history.csv"
+    if weights.is_file() and digest_of_file(weights) != manifest.weights:
+        yield weights, "is damaged, or of another training"
+    if manifest.status == "done" and not history.is_file():
+        yield history, "is not there"
+    for folder, metrics in conditions.items():
+        if metrics.status == "done" and not metrics.metrics:
+            yield folder / "metrics.json", "has no metric"
+        if not has_its_answers(folder, {"status": metrics.status}):
+            yield folder / "predictions.npz", "is not there"
+    tables = (*run.glob("*.csv"), *run.glob("*/*.csv"))
+    yield from ((path, "is cut off") for path in sorted(tables) if not path.read_bytes().endswith(b"\n"))
+    yield from ((path, "is damaged") for path in sorted(run.glob("*/*.npz")) if not _is_whole(path))
 
 
 def _is_whole(path: Path) -> bool:

@@ -11,6 +11,8 @@ from capsbench.plan.done import evaluation_source
 from capsbench.plan.same_bits import same_sources
 from capsbench.provenance import digest_of
 
+WITHOUT_ANSWERS = ("matched", "attacked", "routing")  # conditions whose evaluation stores no predictions.npz
+
 
 def evaluation_digest(cell: Cell, manifest: dict[str, Any]) -> str:
     """Digest of all that decides a run's metrics: training, weights, options, the evaluation's source."""
@@ -32,7 +34,10 @@ def stored_digest(folder: Path, cell: Cell, manifest: dict[str, Any]) -> str:
 
 
 def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
-    """Whether every condition of the task has metrics of today's evaluation, or of one that gives the same bits."""
+    """Whether every condition of the task has metrics of today's evaluation, or of one that gives the same bits.
+
+    And the answers that they were counted from, without which no claim about test digits is judged.
+    """
     digest = stored_digest(folder, cell, manifest)
     for condition in _conditions(cell):
         try:
@@ -41,7 +46,15 @@ def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
             return False
         if not isinstance(metrics, dict) or metrics.get("digest") != digest:
             return False
+        if not has_its_answers(folder / condition, metrics):
+            return False
     return True
+
+
+def has_its_answers(folder: Path, metrics: dict[str, Any]) -> bool:
+    """Whether a condition's folder has the answers of every image, if its evaluation stores them."""
+    stores_none = metrics.get("status") == "not matched" or folder.name in WITHOUT_ANSWERS
+    return stores_none or (folder / "predictions.npz").is_file()
 
 
 def _digest(cell: Cell, manifest: dict[str, Any], source: str) -> str:

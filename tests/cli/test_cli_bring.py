@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from finished_runs import finished
+from finished_runs import WEIGHTS, finished
 from rich.console import Console
 
 from capsbench.cli import bring as bringing
@@ -81,7 +81,7 @@ def test_what_is_done_there_and_not_here_arrives_whole(here: Place, there: House
     for name in ("weights.safetensors", "checkpoint/newest.safetensors", "gone/metrics.json"):
         write_text(ours / name, "of the stale run")
     said = brought()
-    stale = "brought, in the place of a run here that was not done, or of another config, source or data"
+    stale = "brought, in the place of a run here that was not done, damaged, or of another config, source or data"
     assert f"/back.tar.gz: 1 run: {stale}\n  mnist/cnn/seed-0\n" in said
     assert "/back.tar.gz: 1 run: brought\n  mnist/cnn/seed-1\n" in said
     for seed in (0, 1):
@@ -99,7 +99,7 @@ def test_a_run_that_is_done_here_stays(here: Place, brought: Callable[[], str]) 
     mine = house.folder / CNN.format(0) / "manifest.json"
     shutil.rmtree(mine.parent / "test")
     before = mine.read_bytes()
-    write_text(mine.parent / "weights.safetensors", "mine")
+    write_text(mine.parent / "weights.safetensors", WEIGHTS)
     said = brought()
     assert "1 run: kept, done here already" in said
     assert "1 run: brought\n  mnist/cnn/seed-1" in said
@@ -137,9 +137,8 @@ def test_what_does_not_count_here_is_named_with_its_reason(
     write_json(manifest, {**said, "digest": "x", "digests": {"config": "x", "training_source": "x", "data": "x"}})
     shutil.copytree(manifest.parent, there.folder / "runs/mnist/capsnet-r9/seed-0")
     finished(there, source, there.cells[1], 0, 60, 5)
-    (there.folder / "runs/mnist/capsnet-r3-recon/seed-0/test/metrics.json").unlink()
-    metrics = {"digest": "of another evaluation", "weights": "w"}
-    write_json(there.folder / "runs/mnist/capsnet-r3-recon/seed-0/other/metrics.json", metrics)
+    evaluated = there.folder / "runs/mnist/capsnet-r3-recon/seed-0/test"
+    evaluated.rename(evaluated.with_name("other"))
     with sole(house.folder / CNN.format(1), print):
         words = brought()
     for expected in (

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import yaml
-from finished_runs import chosen, finished
+from finished_runs import TUNED, chosen, finished, two_plans
 from rich.console import Console
 
 from capsbench.cli import bring as bringing
@@ -23,18 +22,8 @@ from capsbench.files import read_json, write_json, write_text
 from capsbench.locks import sole
 from capsbench.pipeline import dataset_record, described, open_house
 from capsbench.plan import House, config_folder
-from capsbench.plan.done import run_digests, tuning_digest
+from capsbench.plan.done import tuning_digest
 from capsbench.plan.tuning import GRID
-
-TUNED = """
-budget: reduced
-seeds: [0]
-uci_digits: true
-training: {steps: 4}
-tuning: {steps: 2, seeds: [9]}
-tasks:
-  mnist: {variants: [cnn], tuned: true}
-"""
 
 
 @pytest.fixture
@@ -122,22 +111,6 @@ def test_the_options_of_a_run_s_own_row_are_told(tmp_path: Path, results: Path, 
     assert f"{told}\n  multimnist/multimnist-cnn/seed-0\n" in console.export_text()
 
 
-def two_plans(tmp_path: Path, theirs: str, ours: str) -> tuple[Path, House, Path]:
-    """A folder with a run by one plan, that plan, and another plan: TUNED without its tuning, and with these words."""
-    text = TUNED.replace(", tuned: true", "").replace("tuning: {steps: 2, seeds: [9]}\n", "")
-    (tmp_path / "ours.yaml").write_text(text.replace("steps: 4", f"steps: 4{ours}"))
-    (tmp_path / "theirs.yaml").write_text(text.replace("steps: 4", f"steps: 4{theirs}"))
-    house, source = open_house(tmp_path / "theirs.yaml")
-    there, cell = replace(house, root=tmp_path / "there"), house.cells[0]
-    finished(there, source, cell, 0, 60, 5)
-    write_json(there.folder / "plan.json", described(there, dataset_record(source)))
-    manifest = there.run_folder(cell, 0) / "manifest.json"
-    digests = run_digests(there, cell, 0, dataset_record(source)["digest"])
-    config = {**cell.config(), "steps": 4}
-    write_json(manifest, read_json(manifest) | {"digests": digests, "config": config})
-    return there.folder, house, tmp_path / "ours.yaml"
-
-
 def test_where_no_run_counts_the_keys_that_differ_are_named_and_runs_were_left_out(
     tmp_path: Path, results: Path, no_data: object
 ) -> None:
@@ -147,37 +120,6 @@ def test_where_no_run_counts_the_keys_that_differ_are_named_and_runs_were_left_o
         bring(console, [folder], ours)
     keys = "training.batch: 64 (here 128); training.rate: 0.001 (here 0.002)"
     assert f"1 run: made with another config than here: {keys}\n  mnist/cnn/seed-0\n" in console.export_text()
-
-
-def test_damaged_answers_are_not_brought_and_are_replaced_by_whole_ones(
-    tmp_path: Path, results: Path, no_data: object
-) -> None:
-    folder, _, ours = two_plans(tmp_path, theirs="", ours="")
-    answers = folder / "runs/mnist/cnn/seed-0/test/predictions.npz"
-    np.savez(answers, correct=np.arange(1000))
-    whole = answers.read_bytes()
-    damaged = whole[:600] + bytes([whole[600] ^ 1]) + whole[601:]
-    here = results / "ours-digits/runs/mnist/cnn/seed-0/test/predictions.npz"
-    for content in (damaged, whole[:-30]):
-        answers.write_bytes(content)
-        console = Console(record=True, width=300)
-        with pytest.raises(CapsbenchError, match="1 run left out"):
-            bring(console, [folder], ours)
-        assert "1 run: its test/predictions.npz is damaged\n  mnist/cnn/seed-0\n" in console.export_text()
-        assert not here.exists()
-    answers.write_bytes(whole)
-    bring(Console(quiet=True), [folder], ours)
-    here.write_bytes(damaged)
-    console = Console(record=True, width=300)
-    write_text(here.parents[1] / "weights.safetensors", "mine, with which it can be evaluated again")
-    bring(console, [folder], ours)
-    assert "1 run: kept, done here already" in console.export_text()
-    (here.parents[1] / "weights.safetensors").unlink()
-    bring(console, [folder], ours)
-    assert "1 run: brought, in the place of a run here" in console.export_text()
-    assert here.read_bytes() == whole
-    bring(console, [folder], ours)
-    assert "1 run: kept, done here already" in console.export_text()
 
 
 def test_a_run_that_is_replaced_is_not_done_from_the_first_file_that_goes(
