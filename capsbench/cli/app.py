@@ -249,8 +249,8 @@ def run(
 
     if str(path).startswith("-"):
         raise CapsbenchError(f"Name the plan before Snakemake's options: `capsbench run PLAN {path} ...`.")
-    if dry_run:
-        raise typer.Exit(list_jobs(path, cores, context.args))
+    if dry_run or "--dryrun" in context.args:  # as Snakemake calls it too
+        raise typer.Exit(list_jobs(path, cores, [word for word in context.args if word != "--dryrun"]))
     folder = run_jobs(console, path, cores, context.args)
     if print_results(console, folder):
         raise typer.Exit(3)

@@ -10,6 +10,7 @@ from rich.console import Console
 from capsbench.files import read_record, write_json
 from capsbench.locks import DRAWING, sole, writable
 from capsbench.pipeline import numbers_digest, shown_digests
+from capsbench.pipeline.state import is_report_kept
 
 
 def make_report(console: Console, folder: Path, describe: Callable[[], None] | None, done: Path | None) -> None:
@@ -50,12 +51,16 @@ def make_report(console: Console, folder: Path, describe: Callable[[], None] | N
 def print_results(console: Console, folder: Path) -> int:
     """Print the tables of a results folder and the place of its report; returns the number of failed runs.
 
-    Raises DataError after that if the report was drawn without files that are damaged.
+    Where Snakemake was told to make less than the report (`--until`, `--summary`), it says so instead. Raises DataError
+    after the tables if the report was drawn without files that are damaged.
     """
     from capsbench.cli.folders import refuse_damaged
     from capsbench.report import format_tables_for_terminal
 
-    if not (folder / "plan.json").exists():
+    if not is_report_kept(folder):
+        console.print(
+            "Snakemake ended without making the report, since its options ask for less; so nothing is shown here."
+        )
         return 0
     tables, failed = format_tables_for_terminal(folder)
     console.print(tables, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -162,3 +163,15 @@ def test_a_deleted_report_is_drawn_again(done) -> None:
     assert (done.results / "report.html").stat().st_size > 10_000
     assert done.manifests() == before
     assert done.would_run() == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"), [(["--dryrun"], False), (["--summary"], True), (["--until", "data"], True)]
+)
+def test_a_run_that_is_told_to_make_less_shows_no_report_and_counts_no_failed_runs(done, options, is_told) -> None:
+    (done.results / "report.html").unlink()
+    said = done.capsbench("run", "tiny.yaml", *options)
+    assert said.code == 0, said.text
+    assert not re.search(r"^report: ", said.out, re.MULTILINE)
+    assert ("Snakemake ended without making the report, since" in said.out) is is_told
+    assert not (done.results / "report.html").exists()
