@@ -26,6 +26,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
         sizes[id(node)] = 1 + sum(_size(part, sizes) for part in inner)
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > LONGEST:
         raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value):,} digits", problem_mark=node.start_mark)
+    if isinstance(node, yaml.ScalarNode) and any("\ud800" <= letter <= "\udfff" for letter in node.value):
+        raise yaml.MarkedYAMLError(problem="half of a character, which no file can hold", problem_mark=node.start_mark)
     if sizes[id(node)] == 0:
         raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
     return sizes[id(node)]

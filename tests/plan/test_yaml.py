@@ -53,6 +53,7 @@ def test_the_claims_are_read_by_the_fast_one(monkeypatch: pytest.MonkeyPatch) ->
         "a: !!timestamp x\n",
         "a: 0x" + "f" * 5_000 + "\n",
         "a: " + "9" * 5_000 + "\n",
+        'a: "\\ud800"\n',
         "a: &x [1]\nb: &y [" + ", ".join(["*x"] * 400) + "]\nc: [" + ", ".join(["*y"] * 400) + "]\n",
     ],
 )
@@ -97,3 +98,7 @@ def test_a_mistake_is_named_by_the_line_that_it_stands_in(tmp_path: Path) -> Non
     path = tmp_path / "plan.yaml"
     path.write_text("a: 1\nb: 2\na: 3\n")
     assert complaint(path, large=False).endswith("plan.yaml, line 3: not valid YAML: key 'a' appears twice.")
+    path.write_text('a: 1\nb: "\\ud800"\n')  # which could not be written into plan.json
+    assert complaint(path, large=False).endswith(
+        "plan.yaml, line 2: not valid YAML: half of a character, which no file can hold."
+    )
