@@ -8,7 +8,7 @@ compares them with the run's metrics.json; for every cell mean, standard deviati
 compares two cells, its interval also covers the choice of test digits, which is not counted here: it is compared with
 Welch's over the seeds, which claims.json has beside it and which must not be wider, and its p is taken as published.
 With --labels, the folder that has MNIST's t10k-labels-idx1-ubyte (or .gz), the labels of the answers are compared with
-the data set's own.
+the data set's own; of several files those below a folder called MNIST count, as torchvision lays them out.
 
 It prints a line for each metric of a cell and for each claim, whatever differs, and what it could not count, since no
 answers to single images are stored (calibration, the training error, single digits of the two-digit transfer). If
@@ -23,6 +23,7 @@ import gzip
 import json
 import sys
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 WITHIN = 1e-9  # relative: the tables have ten digits
+TEST_DIGITS = 10_000
 Answers = dict[str, NDArray[Any]]
 
 
@@ -66,7 +68,7 @@ def main() -> int:
         plan = json.loads((given.results / "plan.json").read_text())
         labels = None if given.labels is None else mnist_labels(given.labels)
         differing = recounted(given.results, plan, labels)
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         sys.exit(f"{given.results} cannot be counted: {type(error).__name__}: {error}")
     for line in differing:
         print(f"DIFFERS: {line}")
@@ -283,11 +285,25 @@ def table(results: Path, name: str) -> list[dict[str, str]]:
 
 
 def mnist_labels(folder: Path) -> NDArray[np.uint8]:
-    """MNIST's 10,000 test labels as its file has them: eight bytes of header, then a byte each."""
-    for path in sorted(folder.rglob("t10k-labels*")):
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return np.frombuffer(content, np.uint8, offset=8)
-    raise ValueError(f"no t10k-labels-idx1-ubyte in {folder}")
+    """MNIST's 10,000 test labels as its file has them: eight bytes of header, then a byte each.
+
+    Other data sets call their files so too: where a file lies below a folder called MNIST, as torchvision puts it
+    beside FashionMNIST, no other counts. Raises ValueError where there is none of so many labels, or two that differ.
+    """
+    found = sorted(path for path in folder.rglob("t10k-labels*") if path.is_file())
+    found = [path for path in found if "MNIST" in path.relative_to(folder).parts] or found
+    if not found:
+        raise ValueError(f"no t10k-labels-idx1-ubyte in {folder}")
+    contents = {
+        path: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in found
+    }
+    whole = [path for path in found if len(contents[path]) == 8 + TEST_DIGITS]
+    if not whole:
+        raise ValueError(f"{found[0]} does not have MNIST's {TEST_DIGITS:,} labels; name another folder with --labels")
+    first, *others = whole
+    if other := next((path for path in others if contents[path] != contents[first]), None):
+        raise ValueError(f"{first} and {other} have different labels; name the folder of MNIST's alone with --labels")
+    return np.frombuffer(contents[first], np.uint8, offset=8)
 
 
 if __name__ == "__main__":

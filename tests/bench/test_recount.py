@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import re
 import shutil
@@ -99,6 +100,45 @@ def test_the_labels_beside_the_answers_are_those_of_the_data_set(recount, copied
     path = folder / FIRST / "56x28" / "predictions.npz"
     alter(path, "bases", lambda bases: bases[0].fill(bases[0, 0]))  # a pair of a digit with itself
     assert "56x28: 1 labels are not" in recount(folder, "--labels", data)[1]
+
+
+def labels_in(folder: Path, labels: bytes, name: str = "t10k-labels-idx1-ubyte") -> Path:
+    """A file as MNIST's labels lie in one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = bytes(8) + labels
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
+
+
+def test_labels_are_mnist_s_where_torchvision_put_other_data_sets_beside_it(tmp_path: Path) -> None:
+    tool = script("recount")
+    mnist, fashion = (bytes([digit]) * 10_000 for digit in (1, 2))
+    labels_in(tmp_path / "FashionMNIST" / "raw", fashion)
+    labels_in(tmp_path / "KMNIST" / "raw", fashion, "t10k-labels-idx1-ubyte.gz")
+    first = labels_in(tmp_path / "MNIST" / "raw", mnist)
+    labels_in(tmp_path / "MNIST" / "raw", mnist, "t10k-labels-idx1-ubyte.gz")
+    (tmp_path / "MNIST" / "raw" / "t10k-labels.idx1-ubyte").mkdir()  # a folder of such a name, as some archives have
+    assert tool.mnist_labels(tmp_path).tobytes() == mnist
+    assert tool.mnist_labels(tmp_path / "FashionMNIST").tobytes() == fashion  # whoever names it means it
+    first.write_bytes(bytes(8) + mnist[1:])  # cut off: the packed one is whole
+    assert tool.mnist_labels(tmp_path).tobytes() == mnist
+
+
+def test_labels_that_may_not_be_mnist_s_are_refused(recount, tmp_path: Path) -> None:
+    a, b = (labels_in(tmp_path / name, bytes([digit]) * 10_000) for name, digit in (("a", 1), ("b", 2)))
+    with pytest.raises(SystemExit, match=f"{a} and {b} have different labels; name the folder of MNIST's alone"):
+        recount(RESULTS / SMALL, "--labels", tmp_path)
+    for content in (b"", bytes(8 + 60_000), bytes(8 + 9_999)):
+        a.write_bytes(content)
+        with pytest.raises(SystemExit, match=f"{a} does not have MNIST's 10,000 labels; name another"):
+            recount(RESULTS / SMALL, "--labels", tmp_path / "a")
+    a.unlink()
+    packed = labels_in(tmp_path / "a", bytes(10_000), "t10k-labels-idx1-ubyte.gz")
+    content = bytearray(packed.read_bytes())
+    content[10:14] = b"\xff" * 4  # where the packed bytes begin
+    packed.write_bytes(content)
+    with pytest.raises(SystemExit, match="cannot be counted: error: "):
+        recount(RESULTS / SMALL, "--labels", tmp_path / "a")
 
 
 def test_an_altered_answer_is_found_in_the_metrics_the_table_and_what_follows(recount, copied) -> None:
