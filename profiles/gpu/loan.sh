@@ -10,15 +10,27 @@
 # command that is cut off, or a machine that is taken back, costs the row at work and no other.
 set -euo pipefail
 folder=${LOAN:-$HOME/loan}
+triton=${LOAN_TRITON:-/tmp/triton} # for tests elsewhere: the cache calls its files by the whole paths that they had
 python=${PYTHON:-python3}
+
+# An archive's one folder becomes the folder of this name, whole or not at all: what a command that is cut off leaves
+# would be taken for whole by the next one.
+unpack() {
+  [ ! -d "$2" ] || return 0
+  rm -rf "$2.part"
+  mkdir -p "$2.part"
+  tar xf "$1" -C "$2.part" --strip-components=1 ||
+    { echo "loan.sh: $1 cannot be unpacked; carry it here again, then say begin again" >&2; exit 2; }
+  mv "$2.part" "$2"
+}
 
 case ${1:?"say begin or wait"} in
 begin)
   shift
   mkdir -p "$folder/packed"
   flock -n "$folder/lock" true || { echo "loan.sh: rows are still at work; say wait first" >&2; exit 2; }
-  [ -d "$folder/capsbench-pack" ] || tar xf .gpu/capsbench-pack.tar.gz -C "$folder"
-  [ -d /tmp/triton ] || [ ! -f .gpu/triton.tar.gz ] || tar xf .gpu/triton.tar.gz -C /tmp
+  unpack .gpu/capsbench-pack.tar.gz "$folder/capsbench-pack"
+  [ ! -f .gpu/triton.tar.gz ] || unpack .gpu/triton.tar.gz "$triton"
   rm -f "$folder/done"
   # bash reads as it goes, and the next command may write over this file
   [ "$0" -ef "$folder/loan.sh" ] || cp "$0" "$folder/loan.sh"
@@ -30,7 +42,7 @@ rows)
   flock 9
   cd "$folder/capsbench-pack"
   export PYTHONPATH=$PWD:$PWD/site CAPSBENCH_DATA=$PWD/data PYTHONUNBUFFERED=1
-  export TRITON_CACHE_DIR=/tmp/triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}
+  export TRITON_CACHE_DIR=$triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}
   work() {
     IFS=: read -r plan task variant seeds <<< "$1"
     name=$(basename "$plan" .yaml)

@@ -104,6 +104,43 @@ def test_a_pack_is_of_a_clean_commit_that_its_results_name(tmp_path: Path) -> No
     assert list(out.iterdir()) == []  # without OUT nothing is packed
 
 
+def test_what_a_begin_that_was_cut_off_unpacked_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    (gpu := tmp_path / ".gpu").mkdir()
+    there = {"capsbench-pack": tmp_path / "loan" / "capsbench-pack", "triton": tmp_path / "triton"}
+    for name in there:
+        (source := tmp_path / "source" / name).mkdir(parents=True)
+        for file in ("first", "last"):
+            (source / file).write_bytes(os.urandom(100_000))  # which gzip makes no smaller
+        with tarfile.open(gpu / f"{name}.tar.gz", "w:gz") as stored:
+            stored.add(source, name)
+    places = {"LOAN": str(tmp_path / "loan"), "LOAN_TRITON": str(there["triton"]), "OUT": str(tmp_path)}
+    script = Path(__file__).resolve().parents[2] / "profiles" / "gpu" / "loan.sh"
+
+    def told(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", script, *words], env={**os.environ, **places}, cwd=tmp_path, capture_output=True, text=True,
+            check=False, timeout=120,
+        )  # fmt: skip
+
+    for name, folder in there.items():
+        content = (gpu / f"{name}.tar.gz").read_bytes()
+        (gpu / f"{name}.tar.gz").write_bytes(content[: len(content) * 3 // 4])  # one file is whole
+        said = told("begin")
+        assert said.returncode == 2
+        assert f"loan.sh: .gpu/{name}.tar.gz cannot be unpacked; carry it here again" in said.stderr
+        assert not folder.exists()
+        (gpu / f"{name}.tar.gz").write_bytes(content)
+    assert told("begin").returncode == 0  # no row, so that nothing trains
+    assert "all rows are done" in told("wait", "60").stdout
+    subprocess.run(["flock", tmp_path / "loan" / "lock", "true"], check=True)  # the process in the background has ended
+    for name, folder in there.items():
+        source = tmp_path / "source" / name
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            path.name: path.read_bytes() for path in source.iterdir()
+        }
+        assert not folder.with_name(f"{name}.part").exists()
+
+
 @pytest.mark.slow
 def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_each(tmp_path: Path) -> None:
     place, _ = packed(tmp_path)
