@@ -32,9 +32,13 @@ from typing import Any
 
 import numpy as np
 import yaml
+from arguments import at_least
 from safetensors.numpy import load_file
 
+from capsbench.cli.options import file_to_write, is_json
+from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
+from capsbench.plan import House
 from capsbench.plan.same_bits import KINDS, same_bits_file, what_trains
 from capsbench.provenance import machine, versions
 
@@ -64,14 +68,14 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
     parser.add_argument("--task", default="two_digit")
     parser.add_argument("--variant", action="append", help="only this row; may be repeated")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=at_least(1), default=60)
+    parser.add_argument("--threads", type=at_least(1), default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--trees", type=Path, nargs=2, help="unpacked packs of the two commits, where there is no git")
     parser.add_argument("--merge", type=Path, nargs="+", help="files to take entries from, all that is done")
     parser.add_argument("--to", type=Path, default=same_bits_file(), help="the file that gets an entry more")
     given = parser.parse_args()
-    known = known_changes(given.to)
+    known = changes_to_add_to(given)
     if given.merge:
         known["changes"] += [change for path in given.merge for change in changes_in(path)]
         write_json(given.to, known)
@@ -87,7 +91,7 @@ def main() -> int:
         sys.exit("The working tree differs from its commit; commit first, since what is compared are commits.")
     with tempfile.TemporaryDirectory(prefix="capsbench-same-bits-") as place, contextlib.ExitStack() as stack:
         plan = Path(place) / "same-bits.yaml"
-        plan.write_text(yaml.safe_dump(short_plan(given)), encoding="utf-8")
+        plan.write_text(yaml.safe_dump(checked_plan(given)), encoding="utf-8")
         trees = [tree.resolve() for tree in given.trees or ()] or [
             stack.enter_context(tree_of(commit, Path(place) / name)) for name, commit in commits.items()
         ]
@@ -171,12 +175,33 @@ def changes_in(path: Path) -> list[dict[str, Any]]:
     return list(known_changes(path)["changes"])
 
 
+def changes_to_add_to(given: argparse.Namespace) -> dict[str, Any]:
+    """What is in the file of --to. Ends this process where it cannot be read, or nothing could be written there."""
+    try:
+        given.to = file_to_write("--to", given.to, "same-bits.json", is_json)
+    except CapsbenchError as error:
+        sys.exit(str(error))
+    return known_changes(given.to)
+
+
 def known_changes(path: Path) -> dict[str, Any]:
     """What is written down already. Ends this process where it cannot be read."""
     try:
-        return dict(read_json(path)) if path.exists() else {"schema": 1, "changes": []}
+        known: dict[str, Any] = dict(read_json(path)) if path.exists() else {"schema": 1, "changes": []}
+        return known | {"changes": list(known["changes"])}
     except (OSError, ValueError) as error:
         sys.exit(f"{path} cannot be read ({error}); take it from the repository again.")
+    except (KeyError, TypeError):
+        sys.exit(f"{path} is no file that this script has written, for it has no list of changes.")
+
+
+def checked_plan(given: argparse.Namespace) -> dict[str, Any]:
+    """The short plan. Ends this process with a sentence where --plan names none, or one that is wrong."""
+    try:
+        House.load(given.plan)
+    except CapsbenchError as error:
+        sys.exit(str(error))
+    return short_plan(given)
 
 
 def short_plan(given: argparse.Namespace) -> dict[str, Any]:
@@ -185,7 +210,7 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
     if given.task not in plan["tasks"]:
         sys.exit(f"{given.plan} has no task {given.task}; it has {', '.join(plan['tasks'])}.")
     task = plan["tasks"][given.task]
-    said = plan["training"] | task.get("training", {})
+    said = plan.get("training", {}) | task.get("training", {})
     training = {key: value for key, value in said.items() if key not in ("epochs", "steps")}
     # rows made of others, what rows are compared with, and seeds of the task's own
     for key in ("tuned", "bf16", "axes", "reference", "references", "ladder", "seeds"):

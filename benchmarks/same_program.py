@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from device_program import Program
-from same_bits import REPOSITORY, commit_of, git, known_changes, python, tree_of
+from same_bits import REPOSITORY, changes_to_add_to, commit_of, git, python, tree_of
 
 from capsbench.files import write_json
 from capsbench.plan.same_bits import KINDS, same_bits_file
@@ -42,18 +42,22 @@ from capsbench.plan.same_bits import KINDS, same_bits_file
 ABOUT = """
 import json, sys
 from pathlib import Path
+from capsbench.errors import CapsbenchError
 from capsbench.plan import House
 from capsbench.plan.done import evaluation_roots, evaluation_source, training_roots, training_source
 from capsbench.plan.same_bits import what_trains
-house = House.load(Path(sys.argv[1]))
-print(json.dumps({
-    f"{cell.task} {cell.folder_name}": {
-        "what_trains": what_trains(cell.task, cell.config()),
-        "training": [training_source(house, cell), training_roots(cell)],
-        "evaluation": [evaluation_source(cell), evaluation_roots(cell)],
-    }
-    for cell in house.cells
-}))
+try:
+    house = House.load(Path(sys.argv[1]))
+    print(json.dumps({
+        f"{cell.task} {cell.folder_name}": {
+            "what_trains": what_trains(cell.task, cell.config()),
+            "training": [training_source(house, cell), training_roots(cell)],
+            "evaluation": [evaluation_source(cell), evaluation_roots(cell)],
+        }
+        for cell in house.cells
+    }))
+except CapsbenchError as error:
+    sys.exit(str(error))
 """
 
 
@@ -70,11 +74,12 @@ def main() -> int:
     given = parser.parse_args()
     if given.after == "HEAD" and git("status", "--porcelain", "--untracked-files=no"):
         sys.exit("The working tree differs from its commit; commit first, since what is compared are commits.")
-    known, commits = known_changes(given.to), {name: commit_of(getattr(given, name)) for name in ("before", "after")}
+    known, plan = changes_to_add_to(given), of_tree(given.plan)
+    commits = {name: commit_of(getattr(given, name)) for name in ("before", "after")}
     runs, guards, different = [], set(), []
     with tempfile.TemporaryDirectory(prefix="capsbench-same-program-") as place, contextlib.ExitStack() as stack:
         trees = [stack.enter_context(tree_of(commit, Path(place) / name)) for name, commit in commits.items()]
-        before, after = (json.loads(python(tree, "-c", ABOUT, str(tree / of_tree(given.plan)))) for tree in trees)
+        before, after = (json.loads(python(tree, "-c", ABOUT, str(tree / plan))) for tree in trees)
         rows = [row for row in after if row.split()[0] == given.task and given.variant is None] or [
             f"{given.task} {variant}" for variant in given.variant or ()
         ]
@@ -107,7 +112,9 @@ def main() -> int:
 
 
 def of_tree(plan: Path) -> Path:
-    """A plan of this repository as a path inside of it."""
+    """A plan of this repository as a path inside of it. Ends this process for one that lies elsewhere."""
+    if not plan.resolve().is_relative_to(REPOSITORY):
+        sys.exit(f"{plan} is not in this repository, whose commits are compared; name one of theirs with --plan.")
     return plan.resolve().relative_to(REPOSITORY)
 
 

@@ -277,10 +277,14 @@ def test_each_file_is_compared_but_for_times_and_digests(
 def test_a_mistake_is_a_sentence_before_anything_is_trained(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.json"
     damaged.write_text("{")
+    (other := tmp_path / "other.json").write_text("{}")
     for words, sentence in (
         (["no-such-commit"], "no-such-commit is no commit of this repository."),
         (["HEAD", "--after", "HEAD~0", "--task", "three_digit"], "has no task three_digit; it has mnist,"),
+        (["HEAD", "--after", "HEAD~0", "--plan", "nothere.yaml"], "nothere.yaml"),
         (["HEAD", "--after", "HEAD~0", "--to", str(damaged)], "damaged.json cannot be read"),
+        (["HEAD", "--after", "HEAD~0", "--to", str(other)], "other.json is no file that this script has written"),
+        (["HEAD", "--after", "HEAD~0", "--to", str(tmp_path)], f"--to is {tmp_path}, a folder; name the file, such as"),
         (["--trees", str(tmp_path), str(tmp_path)], "is no unpacked `capsbench pack`: it has no PACKED.json"),
         (["--merge", str(damaged)], "damaged.json cannot be read"),
         (["--merge", str(tmp_path / "nowhere.json")], "nowhere.json is not there"),

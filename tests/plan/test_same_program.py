@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -187,8 +186,21 @@ def test_of_the_suite_it_keeps_what_a_gpu_runs(tool) -> None:
         assert not name.startswith("capsbench.routing.cpu_")
 
 
-def test_a_commit_that_is_not_there_is_a_sentence() -> None:
-    command = [sys.executable, "benchmarks/same_program.py", "no-such-commit", "--after", "HEAD~0"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr == "no-such-commit is no commit of this repository.\n"
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["no-such-commit"], "no-such-commit is no commit of this repository."),
+        (["HEAD", "--plan", "nothere.yaml"], "nothere.yaml"),
+        (["HEAD", "--plan", "/tmp/x.yaml"], "/tmp/x.yaml is not in this repository, whose commits are compared; "),
+        (["HEAD", "--to", "config"], "--to is config, a folder; name the file, such as config/same-bits.json."),
+        (["HEAD", "--to", "config/paper.yaml"], "--to is config/paper.yaml, a file of another kind "),
+    ],
+)
+def test_a_mistake_is_a_sentence(tool, words: list[str], sentence: str, monkeypatch, capfd) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", ["same_program.py", *words, "--after", "HEAD~0"])
+    with pytest.raises(SystemExit) as ended:
+        tool.main()
+    said = f"{capfd.readouterr().err}{ended.value.code}"  # the latter Python prints, and ends with 1
+    assert sentence in said
+    assert "Traceback" not in said
