@@ -5,8 +5,10 @@
 
 A row trains as a plan's task mnist does (config/paper.yaml's) but on all but the first 10,000 training digits, and is
 judged by those: the error after the last step. It is one trial of `capsbench tune`, that at the paper's rate and by the
-authors' schedule, scaled to the length, whatever the plan says of these two. The file gets each seed as it is done; the
-same command goes on, also with more seeds.
+authors' schedule, scaled to the length, whatever the plan says of these two. Code beside the plan counts too
+(`my_file:my_routing`). The file gets each seed as it is done, with what the training's manifest says of commit, machine
+and seconds; the same command goes on, also with more seeds. What was made already is taken from .cache/held-out, if on
+the same kind of device and as many threads.
 --compare prints each file's mean with its 95 % interval, and its difference from the first one's (Welch's t): both
 cover the choice of seed alone, and are not corrected for how many are compared.
 """
@@ -14,17 +16,20 @@ cover the choice of seed alone, and are not corrected for how many are compared.
 from __future__ import annotations
 
 import argparse
-import datetime
+import shutil
 import sys
-import time
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from arguments import at_least
 from rich.console import Console
 
 from capsbench.cli.held import held_device
+from capsbench.cli.inputs import try_routings
+from capsbench.cli.options import file_to_write, is_json
 from capsbench.cli.precision import precision_of
 from capsbench.cli.progress import show_progress
 from capsbench.data.digits import load_digits
@@ -32,11 +37,12 @@ from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
 from capsbench.locks import sole
 from capsbench.pipeline import dataset_record, open_house
+from capsbench.pipeline.copies import sources_outside
 from capsbench.plan import Cell, House
-from capsbench.plan.done import trial_digest
+from capsbench.plan.done import is_done, run_digests, trial_digest
 from capsbench.plan.tuning import Point
 from capsbench.plan.yaml_file import read_yaml
-from capsbench.provenance import git_state, machine, versions
+from capsbench.provenance import git_state
 from capsbench.report.statistics import difference, one_sample
 from capsbench.training.run import Setting
 from capsbench.training.tune import judge, judged
@@ -53,37 +59,38 @@ def main() -> int:
     """Train and judge the seeds that a file lacks, or compare files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("variant", nargs="?", help="the row that trains")
-    parser.add_argument("--epochs", type=int, help="of the digits that are not held out")
+    parser.add_argument("--epochs", type=at_least(1), help="of the digits that are not held out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
     parser.add_argument("--device")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=at_least(1), default=2)
     parser.add_argument("--to", type=Path, help="the file that gets the figures")
     parser.add_argument("--compare", type=Path, nargs="+", help="files; the others are compared with the first one")
     given = parser.parse_args()
+    git_state()  # kept: the commit that runs, whatever is committed meanwhile
     try:
         if given.compare:
             return compare([(path, record_in(path)) for path in given.compare])
-        if not (given.variant and given.epochs and given.epochs > 0 and given.to):
-            parser.error("name a variant, --epochs of 1 or more, and the file of the figures with --to")
-        return make(given)
+        if not (given.variant and given.epochs and given.to):
+            parser.error("name a variant, --epochs, and the file of the figures with --to")
+        given.to = file_to_write("--to", given.to, "held-out.json", is_json)
+        with tempfile.TemporaryDirectory(prefix="capsbench-held-out-") as folder:
+            return make(given, derived_plan(given, Path(folder)))
     except CapsbenchError as error:
         sys.exit(str(error))
 
 
-def make(given: argparse.Namespace) -> int:
-    """Train and judge one row's seeds; those that the file has are left alone."""
+def make(given: argparse.Namespace, plan: Path) -> int:
+    """Train and judge one row's seeds by the derived plan; those that the file has are left alone."""
     console = Console()
-    WORK.mkdir(parents=True, exist_ok=True)
-    name = f"{given.variant.replace(':', '.')}-{given.epochs}-epochs-{given.precision}"
-    path = WORK / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(plan_of(given) | {"name": name}), encoding="utf-8")
-    house, source = open_house(path)
-    house = replace(house, root=WORK)
+    house, source = open_house(plan)
     trial = paper_s_trial(house, house.cells[-1])
+    try_routings(console, house, [trial])
     dataset = dataset_record(source)
     with held_device(console, given.device, given.threads) as device:
+        # a figure that another device or number of threads has made would not be this command's
+        house = replace(house, root=WORK / f"{device.type}-{given.threads}-threads")
         setting = Setting(house, trial, load_digits(source, device), dataset, device, given.threads, console.print)
         about = {
             "schema": 1, "variant": given.variant, "epochs": given.epochs, "precision": given.precision,
@@ -97,21 +104,37 @@ def make(given: argparse.Namespace) -> int:
             digest = trial_digest(house, trial, seed, dataset["digest"])
             if stored["runs"].get(str(seed), {}).get("digest") == digest:
                 continue
-            folder, began = house.run_folder(trial, seed), time.monotonic()
+            folder, digests = house.run_folder(trial, seed), run_digests(house, trial, seed, dataset["digest"])
             with sole(folder, console.print):
                 figure = judged(folder, digest)
-                if figure is None:
+                if figure is None or is_done(folder, digests) is None:
                     with show_progress(console, trial, seed) as show:
                         figure = judge(setting, seed, digest, show, resolved)
-            git = git_state()
-            made = {"seconds": round(time.monotonic() - began, 1), "threads": given.threads, "machine": machine()}
-            today = datetime.datetime.now(datetime.UTC).date().isoformat()
-            made |= {"made": today, "commit": git["commit"], "dirty": git["dirty"], "versions": versions()}
+                made = made_by(read_json(folder / "manifest.json"))
             stored = record_in(given.to) if given.to.exists() else stored  # another process may have made others
             stored["runs"] = {**stored["runs"], str(seed): figure | made}
             write_json(given.to, stored)
             console.print(f"{given.variant} seed {seed}: {said(figure['error'])} held-out error", highlight=False)
     return 0
+
+
+def made_by(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Of a training's manifest what a seed of the file has: when, where, by which code and in how many seconds."""
+    kept = {key: manifest[key] for key in ("seconds", "resumed", "machine", "versions")}
+    git = {key: manifest["git"][key] for key in ("commit", "dirty")}
+    return kept | git | {"threads": manifest["resolved"]["threads"], "made": manifest["finished"][:10]}
+
+
+def derived_plan(given: argparse.Namespace, folder: Path) -> Path:
+    """Write the plan of one row into a folder, and beside it the code that lies beside `--plan`; returns its path."""
+    for name, path in sources_outside(House.load(given.plan)).items():
+        if path != given.plan:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / name)
+    name = f"{given.variant.replace(':', '.')}-{given.epochs}-epochs-{given.precision}"
+    plan = folder / f"{name}.yaml"
+    plan.write_text(yaml.safe_dump(plan_of(given) | {"name": name}), encoding="utf-8")
+    return plan
 
 
 def plan_of(given: argparse.Namespace) -> dict[str, Any]:

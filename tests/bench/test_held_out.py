@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 from scripts import BENCHMARKS, script
 
+from capsbench.files import write_json
 from capsbench.plan import House
 from capsbench.plan.schema import Training
 from capsbench.training.schedule import rate_at
@@ -48,6 +49,14 @@ def ask(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: object) -> in
     return tool.main()
 
 
+class Trains(Exception):
+    """Instead of a training."""
+
+
+def trains(*_: object) -> None:
+    raise Trains
+
+
 def record(path: Path, errors: list[float | None]) -> Path:
     runs = {str(seed): {"error": error} for seed, error in enumerate(errors)}
     path.write_text(json.dumps({"runs": runs}))
@@ -75,6 +84,27 @@ def test_seeds_are_judged_on_held_out_digits_at_the_paper_s_rate_and_only_once(
     with pytest.raises(SystemExit, match=r"row\.json is of another epochs: 1; name another file with --to"):
         ask(tool, monkeypatch, *row[:2], 2, *row[3:], "--to", to)
 
+    again = ("--seeds", 1, "--to", tmp_path / "again.json")
+    monkeypatch.setattr(tool, "judge", trains)
+    assert ask(tool, monkeypatch, *row, *again) == 0  # from the cache, with what is true of the training that made it
+    assert json.loads((tmp_path / "again.json").read_text())["runs"] == first["runs"]
+    (manifest,) = (tmp_path / "work").glob("cpu-1-threads/*/tuning/mnist/*/*/seed-1/manifest.json")
+    told = json.loads(manifest.read_text())
+    changes = {"git": {"commit": "c" * 40, "dirty": True}, "machine": {"gpu": "another"}, "versions": {"torch": "2"}}
+    write_json(manifest, told | changes | {"seconds": 7.25, "resumed": 3, "finished": "2026-01-02T03:04:05Z"})
+    (tmp_path / "again.json").unlink()
+    assert ask(tool, monkeypatch, *row, *again) == 0
+    made = {"commit": "c" * 40, "dirty": True, "seconds": 7.25, "resumed": 3, "made": "2026-01-02", "threads": 1}
+    made |= {"machine": {"gpu": "another"}, "versions": {"torch": "2"}}
+    assert json.loads((tmp_path / "again.json").read_text())["runs"]["1"] == first["runs"]["1"] | made
+
+    (tmp_path / "again.json").unlink()
+    with pytest.raises(Trains):  # other threads give other bits
+        ask(tool, monkeypatch, *row[:-3], 2, *row[-2:], *again)
+    write_json(manifest, told | {"digest": "0" * 64})
+    with pytest.raises(Trains):  # nobody knows which training made the figure
+        ask(tool, monkeypatch, *row, *again)
+
 
 def test_a_row_of_the_plan_s_own_brings_what_it_is_made_from(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -83,6 +113,35 @@ def test_a_row_of_the_plan_s_own_brings_what_it_is_made_from(
     assert ask(tool, monkeypatch, *row, "--to", tmp_path / "row.json") == 0
     spec = json.loads((tmp_path / "row.json").read_text())["config"]["variant"]
     assert (spec["iterations"], spec["reconstruction"]) == (1, "none")
+
+
+CUSTOM = """
+from capsbench.routing import Routed
+import beside
+
+def mine(votes, bias=None):
+    return beside.routed(votes)
+
+def wrong(votes, bias=None):
+    return votes.nothing
+"""
+BESIDE = "from capsbench.routing import route\n\ndef routed(votes):\n    return route('uniform', votes)\n"
+
+
+def test_a_routing_beside_the_plan_is_tried_before_it_trains(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = PLAN.replace("[smaller, another]", "[smaller, another, 'my_own:mine', 'my_own:wrong']")
+    (tmp_path / "tiny.yaml").write_text(plan)
+    (tmp_path / "my_own.py").write_text(CUSTOM)
+    (tmp_path / "beside.py").write_text(BESIDE)
+    row = ("--epochs", 1, "--plan", tmp_path / "tiny.yaml", "--threads", 1, "--device", "cpu", "--to")
+    monkeypatch.setattr(tool, "judge", trains)
+    with pytest.raises(Trains):
+        ask(tool, monkeypatch, "my_own:mine", *row, tmp_path / "row.json")
+    assert "routing 'my_own:mine' is tried on a few images" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"my_own:wrong(?s:.*)has no attribute 'nothing'"):
+        ask(tool, monkeypatch, "my_own:wrong", *row, tmp_path / "wrong.json")
 
 
 def test_files_are_compared_with_the_first_one(
@@ -106,6 +165,11 @@ def test_files_are_compared_with_the_first_one(
         (["--compare", "{}/failed.json"], r"failed\.json has no seed, or one whose loss was not finite"),
         (["capsnet-r4", "--epochs", "1", "--to", "{}/x.json"], "no variant 'capsnet-r4'; did you mean 'capsnet-r3'"),
         (["cnn", "--epochs", "1", "--to", "{}/x.json", "--plan", "{}/none.yaml"], r"none\.yaml"),
+        (["cnn", "--epochs", "1", "--to", "{}"], r"--to is .*, a folder; name the file, such as .*/held-out\.json"),
+        (
+            ["cnn", "--epochs", "1", "--to", "{}/tiny.yaml"],
+            r"tiny\.yaml, a file of another kind that would be replaced",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(
