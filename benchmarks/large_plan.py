@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from arguments import at_least
 
 from capsbench.evaluation.done import evaluation_digest
 from capsbench.files import write_json
@@ -146,7 +147,7 @@ def _filled(step: str, places: dict[str, Path]) -> list[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, nargs="+", default=[250, 500, 1000, 2000])
+    parser.add_argument("--runs", type=at_least(SEEDS), nargs="+", default=[250, 500, 1000, 2000])
     counts = parser.parse_args().runs
     print(f"| runs | {' | '.join(STEPS)} |\n|---|{'---|' * len(STEPS)}")
     for runs in counts:

@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="jobs at once, of one core each")
     parser.add_argument("--to", type=Path, help="a JSON file for the table, with the machine")
     given = parser.parse_args()
+    git_state()  # kept: the commit that runs, whatever is committed meanwhile
     try:
         given.to = given.to and file_to_write("--to", given.to, "plan-shares.json", is_json)
     except CapsbenchError as error:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from arguments import at_least
 from finished_run import as_planned, manifest_of
 from rich.progress import track
 
@@ -40,12 +41,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="the folder of a finished run, with history.csv and manifest.json")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "paper.yaml")
-    parser.add_argument("--rows", type=int, default=2, help="of history.csv; a row is a mean over the steps before it")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--rows", type=at_least(1), default=2, help="of history.csv; a row is a mean over the steps before it"
+    )
+    parser.add_argument("--threads", type=at_least(1), default=2)
     parser.add_argument("--within", type=float, default=0.02, help="a relative difference that rounding may make")
     given = parser.parse_args()
-    if given.rows < 1:
-        parser.error(f"--rows {given.rows} compares nothing; name 1 or more.")
     manifest = manifest_of(given.run)
     try:
         stored = losses_of(given.run)

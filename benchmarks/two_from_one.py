@@ -29,6 +29,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from arguments import at_least
 from finished_run import as_planned, manifest_of
 from torch import Tensor, nn
 
@@ -56,8 +57,9 @@ def main() -> int:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a finished run's folder, weights included")
     parser.add_argument("--plan", type=Path, default=REPOSITORY / "config" / "lengths.yaml")
     parser.add_argument("--to", type=Path, help="a JSON file for the table, with the weights' digests and the machine")
-    parser.add_argument("--threads", type=int, default=1, help="a run takes some two minutes of one")
+    parser.add_argument("--threads", type=at_least(1), default=1, help="a run takes some two minutes of one")
     given = parser.parse_args()
+    git_state()  # kept: the commit that runs, whatever is committed meanwhile
     torch.set_num_threads(given.threads)
     try:
         given.to = given.to and file_to_write("--to", given.to, "two-from-one.json", is_json)
