@@ -100,7 +100,10 @@ def test_inference_is_timed_in_evaluation_mode_and_leaves_the_mode_as_it_was(pre
 
 
 @pytest.mark.parametrize("tiled", [True, False])
-def test_convolutions_are_plain_while_they_are_counted_and_as_they_train_afterwards(tiled: bool) -> None:
+def test_convolutions_are_plain_while_they_are_counted_and_as_they_train_afterwards(
+    tiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capsbench.training.tiling._why_not", lambda _: None)  # as on a CPU that has AMX
     model = nn.Sequential(Convolution(64, 64, 5, stride=2))
     model[0].tiled = tiled
     with run._plain_convolutions(model):

@@ -192,6 +192,7 @@ def test_a_run_that_another_source_evaluated_is_evaluated(written, house: House,
     before = done.evaluation_digest(cell, manifest)
     for condition in cell.options.conditions(cell.spec):
         write_json(tmp_path / condition / "metrics.json", {"digest": before})
+        (tmp_path / condition / "predictions.npz").touch()
     assert done.is_evaluated(tmp_path, cell, manifest)
     monkeypatch.setattr(done, "evaluation_source", lambda _: "after")
     assert not done.is_evaluated(tmp_path, cell, manifest)
