@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from capsbench.bench.measure import Contender, Say, race, wait
+from capsbench.bench.measure import Contender, Guard, Say, race, unguarded, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, as_it_trains, random_batch
 from capsbench.data.batch import Batch
-from capsbench.errors import CapsbenchError
+from capsbench.errors import CapsbenchError, counted
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models import build_model
 from capsbench.models.layout import channels_last
@@ -27,6 +28,7 @@ from capsbench.training.step import Step
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
 PIXELS = (22, 28, 36, 40)  # 288, 1152, 3200 and 4608 input capsules of the paper's CapsNet
 SEEDS = (1, 2, 4, 8)
+Growth = dict[str, list[dict[str, Any]]]
 
 
 class _Again:
@@ -92,34 +94,61 @@ def places_of(spec: CapsNetSpec, pixels: int) -> int:
 
 
 def grow(
-    house: House, cell: Cell, batch: int, largest: int, rounds: int, device: torch.device, say: Say
-) -> dict[str, list[dict[str, Any]]]:
+    house: House,
+    cell: Cell,
+    batch: int,
+    largest: int,
+    rounds: int,
+    device: torch.device,
+    say: Say,
+    keep: Callable[[Growth], None] = lambda so_far: None,
+    guard: Guard = unguarded,
+) -> Growth:
     """Training steps of a cell and of the plain CapsNet at every batch up to `largest`, and at every image size.
 
-    Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a step,
-    images a second, bytes that a step holds at most beside the parameters. Under `seeds` a step is one of each of so
-    many seeds of the cell (`_AtOnce`). Raises as `has_capsules` does.
+    `keep` is called after each size with what is there so far, since a lent machine may go, or memory end, before the
+    last. Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a
+    step, images a second, bytes that a step holds at most beside the parameters. Under `seeds` a step is one of each of
+    so many seeds of the cell (`_AtOnce`). Raises as `has_capsules` does, and as `guard`.
     """
     spec = has_capsules(cell)
-    found: dict[str, list[dict[str, Any]]] = {"batch": [], "inputs": [], "seeds": []}
+    found: Growth = {"batch": [], "inputs": [], "seeds": []}
+
+    def measured(what: str, words: str, rows: list[dict[str, Any]]) -> None:
+        found[what] += rows
+        say(words)
+        keep(found)
+
     for images in (n for n in BATCHES if n <= largest):
-        found["batch"] += _rows(house, cell, 28, images, images, rounds, device, say)
-        say(f"batch {images}")
+        words = f"batch {images:,}"
+        remedy = f"choose a --grow under {images}" if images > BATCHES[0] else "leave out --grow"
+        with guard(f"bench --grow at {words}", remedy):
+            measured("batch", words, _rows(house, cell, 28, images, images, rounds, device, say))
+    smaller = "choose a smaller --batch"
     for pixels in PIXELS:
         inputs = spec.primary_types * places_of(spec, pixels)
-        found["inputs"] += _rows(house, cell, pixels, batch, inputs, rounds, device, say)
-        say(f"{inputs} input capsules")
-    given = random_batch(28, batch, device)
+        words = f"{inputs:,} input capsules"
+        with guard(f"bench --grow at {words}, batch {batch:,}", smaller):
+            measured("inputs", words, _rows(house, cell, pixels, batch, inputs, rounds, device, say))
     for count in SEEDS:
-        for precision in precisions(device):
-            made = [_step(house, cell, precision, given, seed, device, say) for seed in range(count)]
-            at_once = _AtOnce([step for step, _ in made], device, say)
-            name = f"{made[0][1]}, captured" if at_once.captured else made[0][1]
-            contender = Contender(name, "training", precision, count * batch, at_once)
-            row = _row(contender, count, rounds, device)
-            found["seeds"].append(row if at_once.held is None else {**row, "peak_bytes": at_once.held})
-        say(f"seeds: {count}")
+        with guard(f"bench --grow with {counted(count, 'seed')} at once, batch {batch:,}", smaller):
+            measured("seeds", f"seeds: {count}", _seeds_at_once(house, cell, batch, count, rounds, device, say))
     return found
+
+
+def _seeds_at_once(
+    house: House, cell: Cell, batch: int, count: int, rounds: int, device: torch.device, say: Say
+) -> list[dict[str, Any]]:
+    """A row for each precision of so many seeds of a cell, a step of each."""
+    given, rows = random_batch(28, batch, device), []
+    for precision in precisions(device):
+        made = [_step(house, cell, precision, given, seed, device, say) for seed in range(count)]
+        at_once = _AtOnce([step for step, _ in made], device, say)
+        name = f"{made[0][1]}, captured" if at_once.captured else made[0][1]
+        contender = Contender(name, "training", precision, count * batch, at_once)
+        row = _row(contender, count, rounds, device)
+        rows.append(row if at_once.held is None else {**row, "peak_bytes": at_once.held})
+    return rows
 
 
 def _rows(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from capsbench.bench.grow import PIXELS, has_capsules, places_of
-from capsbench.bench.measure import Contender, Say, race
+from capsbench.bench.measure import Contender, Guard, Say, race, unguarded
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan import Cell
@@ -40,18 +41,30 @@ class _BothWays:
         return torch.autograd.grad(poses, [self.u, *self.layer.parameters()], self.of_poses)
 
 
-def routing_alone(cell: Cell, batch: int, rounds: int, device: torch.device, say: Say) -> list[dict[str, Any]]:
+def routing_alone(
+    cell: Cell,
+    batch: int,
+    rounds: int,
+    device: torch.device,
+    say: Say,
+    keep: Callable[[list[dict[str, Any]]], None] = lambda so_far: None,
+    guard: Guard = unguarded,
+) -> list[dict[str, Any]]:
     """Forward and backward through a cell's capsule layer, for the input capsules of images of 22 to 40 pixels.
 
     Returns a row for each number of inputs and each way: name (IN_MEMORY or FUSED), captured (whether as one CUDA
     graph, as runs do; on a GPU both ways are timed), inputs, batch, median seconds and all of them, bytes held at most
-    beside the arguments (None of a graph's), and `times` and `less_memory`, in relation to IN_MEMORY. Where the layer
-    cannot be fused `say` gets the reason. Raises CapsbenchError for a cell without such a layer.
+    beside the arguments (None of a graph's), and `times` and `less_memory`, in relation to IN_MEMORY. `keep` is called
+    after each size with the rows so far. Where the layer cannot be fused `say` gets the reason. Raises CapsbenchError
+    for a cell without such a layer, and as `guard`.
     """
     spec, found = has_capsules(cell), []
     for pixels in PIXELS:
-        found += _of_one_size(spec, pixels, batch, rounds, device, say)
-        say(f"routing of {found[-1]['inputs']} inputs")
+        words = f"routing of {spec.primary_types * places_of(spec, pixels)} inputs"
+        with guard(f"bench: {words} at batch {batch:,}", "choose a smaller --batch"):
+            found += _of_one_size(spec, pixels, batch, rounds, device, say)
+        say(words)
+        keep(found)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.table import Column, Table
 from capsbench.cli.held import held_device
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import file_to_write, is_json
-from capsbench.errors import CapsbenchError, counted
+from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.files import try_to_make, write_json
 from capsbench.locks import writable
 from capsbench.others import crowded
@@ -62,29 +63,46 @@ def run_bench(
             write_json(json, so_far)
 
     images = batch or cells[0].training.batch
-    with (
-        held_device(console, device, threads) as chosen,
-        says_what_to_lower(f"bench at batch {images}", "choose a smaller --batch"),
-    ):
+    stopped = ""
+    with held_device(console, device, threads) as chosen:
         rounds = rounds or ROUNDS[chosen.type]
-        result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
-        if largest is not None:
-            result["growth"] = grow(house, cells[0], images, largest, rounds, chosen, say)
-        if routing:
-            result["routing"] = routing_alone(cells[0], images, rounds, chosen, say)
-    console.print(bench_table(result))
-    if crowd := crowded(result["others"], threads, result["machine"]["cores"]):
-        console.print(crowd, style="yellow", markup=False)
-    if routing:
-        console.print(routing_table(result["routing"]))
+        with says_what_to_lower(f"bench at batch {images:,}", "choose a smaller --batch"):
+            result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
+        _print_rates(console, result)
+
+        def keep_part(part: str, so_far: Any) -> None:
+            result[part] = so_far
+            keep(result)
+
+        try:
+            if routing:  # first: it takes seconds and little memory
+                try:
+                    of_routing = functools.partial(keep_part, "routing")
+                    routing_alone(cells[0], images, rounds, chosen, say, of_routing, says_what_to_lower)
+                finally:
+                    if "routing" in result:
+                        console.print(routing_table(result["routing"]))
+            if largest is not None:
+                of_growth = functools.partial(keep_part, "growth")
+                grow(house, cells[0], images, largest, rounds, chosen, say, of_growth, says_what_to_lower)
+        except ResourceError as error:  # what is measured by then is drawn; the error holds what fills the memory
+            stopped = str(error)
     if json is not None:
-        write_json(json, result)
         console.print(f"written: {json}")
     if figures is not None:
         from capsbench.report.speed import draw_speed
 
         for path in draw_speed(result, figures):
             console.print(f"drawn: {path}")
+    if stopped:
+        raise ResourceError(stopped)
+
+
+def _print_rates(console: Console, result: dict[str, Any]) -> None:
+    """The table of a result, and what else the machine did meanwhile."""
+    console.print(bench_table(result))
+    if crowd := crowded(result["others"], result["threads"], result["machine"]["cores"]):
+        console.print(crowd, style="yellow", markup=False)
 
 
 def bench_table(result: dict[str, Any]) -> Table:

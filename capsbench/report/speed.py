@@ -18,7 +18,7 @@ def draw_speed(result: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write roofline.{png,pdf} and, where the result has it, growth.{png,pdf}; the paths of the PNGs."""
     with house_style():
         figures = {"roofline": _roofline(result)}
-        if "growth" in result:
+        if any(result.get("growth", {}).values()):
             figures["growth"] = _growth(result["growth"])
         for name, figure in figures.items():
             for kind in ("png", "pdf"):
@@ -86,10 +86,10 @@ def fastest_uncounted(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
 def _growth(growth: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Images a second and memory of a step against batch, input capsules and, where it was measured, seeds at once."""
     columns = {"batch": "batch", "inputs": "input capsules", "seeds": "seeds at once"}
-    columns = {what: label for what, label in columns.items() if what in growth}
+    columns = {what: label for what, label in columns.items() if growth.get(what)}
     kinds = list(dict.fromkeys((row["name"], row["precision"]) for what in columns for row in growth[what]))
     figure = canvas(WIDTH, 5.4)
-    panels = figure.subplots(2, len(columns), sharex="col")
+    panels = figure.subplots(2, len(columns), sharex="col", squeeze=False)
     once: dict[Any, Any] = {}
     for column, (what, label) in zip(panels.T, columns.items(), strict=True):
         for axes, value in zip(

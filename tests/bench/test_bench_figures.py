@@ -15,9 +15,12 @@ from capsbench.bench.grow import BATCHES
 from capsbench.bench.measure import Contender
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, bench, random_batch
+from capsbench.cli.memory import says_what_to_lower
+from capsbench.errors import ResourceError
 from capsbench.models.convolution import Convolution
 from capsbench.models.flops import flops
 from capsbench.plan import House
+from capsbench.training import tiling
 
 CPU = torch.device("cpu")
 PLAN = """
@@ -103,7 +106,7 @@ def test_inference_is_timed_in_evaluation_mode_and_leaves_the_mode_as_it_was(pre
 def test_convolutions_are_plain_while_they_are_counted_and_as_they_train_afterwards(
     tiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capsbench.training.tiling._why_not", lambda _: None)  # as on a CPU that has AMX
+    monkeypatch.setattr(tiling, "_why_not", lambda device: None)  # as on a machine whose processor has tiles
     model = nn.Sequential(Convolution(64, 64, 5, stride=2))
     model[0].tiled = tiled
     with run._plain_convolutions(model):
@@ -147,3 +150,45 @@ def test_growth_goes_up_to_the_largest_batch_and_is_of_medians(house: House, mon
     for what, rows in found.items():
         assert rows
         assert all(row["images_per_second"] == images[what](row["size"]) / 2 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("full", "sentence", "kept"),
+    [
+        ("batch 32", "bench --grow at batch 32: out of memory; leave out --grow.", {}),
+        ("batch 64", "bench --grow at batch 64: out of memory; choose a --grow under 64.", {"batch": [32]}),
+        (
+            "inputs 36",
+            "bench --grow at 36 input capsules, batch 3: out of memory; choose a smaller --batch.",
+            {"batch": [32, 64]},
+        ),
+        (
+            "seeds 2",
+            "bench --grow with 2 seeds at once, batch 3: out of memory; choose a smaller --batch.",
+            {"batch": [32, 64], "inputs": [36]},
+        ),
+    ],
+)
+def test_growth_is_kept_size_by_size_and_want_of_memory_names_the_option_that_sets_that_size(
+    house: House, monkeypatch: pytest.MonkeyPatch, full: str, sentence: str, kept: dict[str, list[int]]
+) -> None:
+    def measured(what: str, size: int) -> list[dict[str, Any]]:
+        if full == f"{what} {size}":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return [{"size": size}]
+
+    def rows(_: Any, __: Any, pixels: int, images: int, size: int, *___: Any) -> list[dict[str, Any]]:
+        return measured("batch" if pixels == 28 else "inputs", size)
+
+    monkeypatch.setattr(grow, "_rows", rows)
+    monkeypatch.setattr(grow, "_seeds_at_once", lambda _, __, batch, count, *___: measured("seeds", count))
+    monkeypatch.setattr(grow, "PIXELS", (22,))
+    so_far: dict[str, list[int]] = {}
+
+    def keep(found: grow.Growth) -> None:
+        so_far.update({what: [row["size"] for row in rows] for what, rows in found.items() if rows})
+
+    with pytest.raises(ResourceError) as error:
+        grow.grow(house, house.cells[0], 3, 64, 3, CPU, str, keep, says_what_to_lower)
+    assert str(error.value) == sentence
+    assert so_far == kept | ({"seeds": [1]} if full.startswith("seeds") else {})

@@ -1,4 +1,4 @@
-"""What is shown of a stored measurement: on a narrow terminal, and on the roofline."""
+"""What is shown of a measurement: on a narrow terminal, on the roofline, and where memory ends before all is there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
+from capsbench.cli.app import app
 from capsbench.cli.bench import bench_table, routing_table
+from capsbench.errors import ResourceError
 from capsbench.report.figures.style import house_style
 from capsbench.report.speed import _growth, _roofline, draw_speed, fastest_uncounted
 
@@ -68,3 +72,37 @@ def test_growth_is_in_images_a_second_above_and_in_megabytes_below() -> None:
         assert line.get_xydata()[0].tolist() == pytest.approx([first["size"], value])
     assert panels[0].get_ylabel().startswith("images per second")
     assert panels[size].get_ylabel().startswith("MB")
+
+
+def test_what_is_measured_before_memory_ends_is_printed_written_and_drawn(
+    stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routing, growth = stored.pop("routing"), json.loads((RESULTS / "cpu-epyc-2-threads.json").read_text())["growth"]
+    sofar = {"batch": growth["batch"], "inputs": [], "seeds": []}
+
+    def grow(*given: Any) -> None:
+        keep, guard = given[-2:]
+        print("growing")
+        with guard("bench --grow at batch 64", "choose a --grow under 64"):
+            keep(sofar)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    def routing_alone(*given: Any) -> None:
+        keep, _ = given[-2:]
+        keep(routing)
+
+    monkeypatch.setattr("capsbench.bench.run.bench", lambda *_: stored | {"others": 0.0})
+    monkeypatch.setattr("capsbench.bench.grow.grow", grow)
+    monkeypatch.setattr("capsbench.bench.layer.routing_alone", routing_alone)
+    file, figures = tmp_path / "b.json", tmp_path / "figures"
+    words = f"bench --device cpu --threads 1 --grow 64 --routing --json {file} --figures {figures}"
+    said = CliRunner().invoke(app, words.split())
+    assert isinstance(said.exception, ResourceError)
+    assert str(said.exception) == "bench --grow at batch 64: out of memory; choose a --grow under 64."
+    before, _, after = said.output.partition("growing")
+    assert "Medians of 5 rounds" in before
+    assert "routing forward and backward" in before
+    assert [line.split(":")[0] for line in after.splitlines() if line] == ["written", "drawn", "drawn"]
+    written = json.loads(file.read_text())
+    assert (written["growth"], written["routing"], written["rows"]) == (sofar, routing, stored["rows"])
+    assert {path.name for path in figures.glob("*.png")} == {"roofline.png", "growth.png"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from tools import unavailable
 from capsbench.bench import layer
 from capsbench.bench.layer import FUSED, IN_MEMORY, routing_alone
 from capsbench.cli.bench import routing_table
+from capsbench.cli.memory import says_what_to_lower
+from capsbench.errors import ResourceError
 from capsbench.plan import House
 from capsbench.routing import cpu_fused
 
@@ -74,3 +77,21 @@ def test_where_a_layer_cannot_be_fused_the_reason_is_said(house: House, monkeypa
     assert [row["name"] for row in rows] == [IN_MEMORY]
     assert rows[0]["peak_bytes"] == 1  # the first call, for which libraries set themselves up, is not measured
     assert said[0].endswith("alone, since fused routing needs Triton, which cannot be imported.")
+
+
+def test_each_size_is_kept_when_it_is_there_and_the_guard_says_what_to_lower(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_one_size(_: Any, pixels: int, *__: Any) -> list[dict[str, Any]]:
+        if pixels == 40:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return [{"pixels": pixels}]
+
+    monkeypatch.setattr(layer, "_of_one_size", of_one_size)
+    kept: list[int] = []
+    expected = r"^bench: routing of 576 inputs at batch 6: out of memory; choose a smaller --batch\.$"
+    with pytest.raises(ResourceError, match=expected):
+        routing_alone(
+            house.cells[0], 6, 3, torch.device("cpu"), str, lambda rows: kept.append(len(rows)), says_what_to_lower
+        )
+    assert kept == [1, 2, 3]
