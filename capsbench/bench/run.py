@@ -89,6 +89,7 @@ def bench(
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "parameters": parameters,
+        "width": {cell.variant: cell.width for cell in cells},  # of the plan's models; the reference has the paper's
         "versions": versions(),
         "machine": machine(),
         "git": git_state(),

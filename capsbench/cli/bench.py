@@ -120,7 +120,8 @@ def bench_table(result: dict[str, Any]) -> Table:
         title=f"{result['task']}, batch {result['rows'][0]['batch']}, {where}, {result['instructions']}",
         caption=f"Medians of {result['rounds']} rounds. x plain: speed relative to the plain float32 PyTorch CapsNet, "
         f"same phase and process. Of peak: relative to a matrix product in this process (TFLOP/s: {rates}). "
-        "MB: parameters, and what a call holds at most in addition to them and the optimiser's moments.",
+        "MB: parameters, and what a call holds at most in addition to them and the optimiser's moments."
+        + _widths(result.get("width", {})),
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
@@ -138,6 +139,16 @@ def bench_table(result: dict[str, Any]) -> Table:
             "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
         )
     return table
+
+
+def _widths(width: dict[str, float]) -> str:
+    """A sentence for the caption where a plan gives its models another width than theirs in full."""
+    others = ", ".join(f"{variant} ({factor:g})" for variant, factor in width.items() if factor != 1)
+    return (
+        f" Not at full width, as the plain CapsNet is: {others}; x plain compares models of two sizes."
+        if others
+        else ""
+    )
 
 
 def routing_table(rows: list[dict[str, Any]]) -> Table:

@@ -68,6 +68,7 @@ def test_figures_are_of_medians_of_the_batch_asked_for_and_against_the_plain_ref
         assert row["times_plain"] == pytest.approx(against / n)
     assert result["product_flops_per_second"] == {"float32": pytest.approx(product.flops / 10)}
     assert result["copy_bytes_per_second"] == pytest.approx(600 / 12)
+    assert result["width"] == {"capsnet-r1": 0.125}
     assert all(row["peak_bytes"] > 4 * result["parameters"][row["name"]] for row in rows.values())
     given: Any = training.call
     assert [batch.shape[0] for batch in given.step.stream.batch(0)] == [3, 3, 3]

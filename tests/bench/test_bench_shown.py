@@ -34,6 +34,15 @@ def test_a_narrow_terminal_breaks_names_and_never_a_number(stored) -> None:
         assert f" {row['images_per_second']:,.0f} " in said.getvalue()
 
 
+def test_a_table_says_that_a_row_is_narrower_than_the_plain_capsnet(stored) -> None:
+    full = bench_table(stored).caption
+    assert bench_table(stored | {"width": {"capsnet-r3-recon": 1.0}}).caption == full
+    assert bench_table(stored | {"width": {"capsnet-r3-recon": 0.125, "cnn": 1.0}}).caption == (
+        f"{full} Not at full width, as the plain CapsNet is: capsnet-r3-recon (0.125); x plain compares models of two "
+        "sizes."
+    )
+
+
 def test_the_roofline_has_on_its_edge_the_fastest_rows_whose_bytes_nobody_counted(stored, tmp_path: Path) -> None:
     ways = {(row["precision"], row["phase"]): row["name"] for row in fastest_uncounted(stored["rows"])}
     assert ways == {
