@@ -283,6 +283,7 @@ def verify(
 
 @app.command()
 def bench(
+    context: typer.Context,
     path: Annotated[
         Path | None, typer.Argument(help="The plan whose cells are timed; by default config/paper.yaml.")
     ] = None,
@@ -307,10 +308,14 @@ def bench(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the roofline figure and, with --grow, the growth figure.")
     ] = None,
+    stored: Annotated[Path | None, typer.Option("--from", help="Show what --json wrote; measure nothing.")] = None,
 ) -> None:
     """Time training and inference against the plain PyTorch CapsNet, in one process."""
-    from capsbench.cli.bench import run_bench
+    from capsbench.cli.bench import run_bench, show_stored
 
+    if stored is not None:
+        show_stored(console, context, stored, figures)
+        return
     house = House.load(path or config_folder() / "paper.yaml")
     cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in chosen(house, [task], [name])]
     run_bench(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
 from capsbench.cli.memory import says_what_to_lower
-from capsbench.cli.options import file_to_write, is_json
+from capsbench.cli.options import file_to_write, given_beside, is_json
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.files import try_to_make, write_json
 from capsbench.locks import writable
@@ -39,14 +41,11 @@ def run_bench(
 ) -> None:
     """Measure, print the table, write `json` and draw.
 
-    Raises CapsbenchError for a device that is not there, and before anything is measured for a place that is none.
+    Raises CapsbenchError for a device that is not there, and before anything is measured for a place that is none, or
+    where nothing can be drawn. Raises ResourceError where memory ends, after all is said of what was measured by then.
     """
     json = json and file_to_write("--json", json, "bench.json", is_json)
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise CapsbenchError(f"--figures is {figures}, a file; name a folder.")
-    if figures is not None:
-        with writable(figures, "name another folder with --figures"):
-            try_to_make(figures / "roofline.png")
+    draw = None if figures is None else _drawing(figures)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
     from capsbench.bench.grow import grow, has_capsules
     from capsbench.bench.layer import routing_alone
@@ -89,13 +88,59 @@ def run_bench(
             stopped = str(error)
     if json is not None:
         console.print(f"written: {json}")
-    if figures is not None:
-        from capsbench.report.speed import draw_speed
-
-        for path in draw_speed(result, figures):
-            console.print(f"drawn: {path}")
+    if draw is not None:
+        draw(console, result)
     if stopped:
         raise ResourceError(stopped)
+
+
+def show_stored(console: Console, context: typer.Context, file: Path, figures: Path | None) -> None:
+    """Print the tables of a measurement that `file` has, and draw it.
+
+    Raises CapsbenchError where the command line asks for a measurement too; for a file that is none, and where nothing
+    can be drawn.
+    """
+    if others := given_beside(context, "stored", "figures"):
+        raise CapsbenchError(f"--from shows a stored measurement and makes none; leave out {', '.join(others)}.")
+    draw = None if figures is None else _drawing(figures)
+    try:
+        from capsbench.report.measurement import read_measurement
+    except ModuleNotFoundError as error:
+        raise CapsbenchError(f"--from needs {_package(error)}, which is not installed here.") from None
+    result = read_measurement(file)
+    _print_rates(console, result)
+    if result["routing"]:
+        console.print(routing_table(result["routing"]))
+    if draw is not None:
+        draw(console, result)
+
+
+def _drawing(folder: Path) -> Callable[[Console, dict[str, Any]], None]:
+    """What draws a result into `folder`. Raises CapsbenchError where that is a file, or nothing can be drawn here."""
+    if folder.exists() and not folder.is_dir():
+        raise CapsbenchError(f"--figures is {folder}, a file; name a folder.")
+    with writable(folder, "name another folder with --figures"):
+        try_to_make(folder / "roofline.png")
+    try:
+        from capsbench.report.speed import draw_speed
+    except ModuleNotFoundError as error:  # a machine that works from a pack has none of what draws
+        raise CapsbenchError(
+            f"--figures needs {_package(error)}, which is not installed here; leave it out, and draw where it is, from "
+            "what --json writes: `capsbench bench --from FILE --figures FOLDER`."
+        ) from None
+
+    def draw(console: Console, result: dict[str, Any]) -> None:
+        drawn = draw_speed(result, folder)
+        for path in drawn:
+            console.print(f"drawn: {path}")
+        if not drawn:
+            console.print("Nothing is drawn: of no row the operations and bytes were counted, and nothing has grown.")
+
+    return draw
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "a package").partition(".")[0]
 
 
 def _print_rates(console: Console, result: dict[str, Any]) -> None:

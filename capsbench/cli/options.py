@@ -80,6 +80,20 @@ def is_json(begins: bytes) -> bool:
     return begins.startswith(b"{")
 
 
+def given_beside(context: typer.Context, *known: str) -> list[str]:
+    """What a command line says beside the parameters `known`: its options, and `the plan` for an argument."""
+    return [
+        "the plan" if parameter.param_type_name == "argument" else parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in known and _is_said(context, parameter.name)
+    ]
+
+
+def _is_said(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name or "")
+    return source is not None and source.name == "COMMANDLINE"
+
+
 YEAR = 525_600  # minutes
 MOST_THREADS = 1024
 PlanPath = Annotated[Path, typer.Argument(help="A plan, such as config/quick.yaml.")]

@@ -15,9 +15,11 @@ from capsbench.report.figures.style import COLOURS, INK, LINES, MARKERS, WIDTH, 
 
 
 def draw_speed(result: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write roofline.{png,pdf} and, where the result has it, growth.{png,pdf}; the paths of the PNGs."""
+    """Write roofline.{png,pdf} and growth.{png,pdf}, whatever the result has of them; the paths of the PNGs."""
     with house_style():
-        figures = {"roofline": _roofline(result)}
+        figures = {}
+        if any(row["flops"] and row["moved_bytes"] for row in result["rows"]):
+            figures["roofline"] = _roofline(result)
         if any(result.get("growth", {}).values()):
             figures["growth"] = _growth(result["growth"])
         for name, figure in figures.items():

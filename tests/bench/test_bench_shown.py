@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from capsbench.cli.app import app
 from capsbench.cli.bench import bench_table, routing_table
-from capsbench.errors import ResourceError
+from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.report.figures.style import house_style
 from capsbench.report.speed import _growth, _roofline, draw_speed, fastest_uncounted
 
@@ -40,6 +41,69 @@ def test_a_table_says_that_a_row_is_narrower_than_the_plain_capsnet(stored) -> N
     assert bench_table(stored | {"width": {"capsnet-r3-recon": 0.125, "cnn": 1.0}}).caption == (
         f"{full} Not at full width, as the plain CapsNet is: capsnet-r3-recon (0.125); x plain compares models of two "
         "sizes."
+    )
+
+
+def shown(*words: str) -> str:
+    """What `bench --from` answers: its output, or the sentence in its place."""
+    said = CliRunner().invoke(app, ["bench", "--from", *words])
+    assert said.exception is None or isinstance(said.exception, CapsbenchError), said.exception
+    return said.output if said.exception is None else str(said.exception)
+
+
+def test_what_is_stored_is_shown_and_drawn_without_measuring(tmp_path: Path) -> None:
+    names = [path for path in RESULTS.glob("*.json") if path.name not in ("quick-shares.json", "two-from-one.json")]
+    assert len(names) > 10
+    for path in names:
+        rows = json.loads(path.read_text())["rows"]
+        said = shown(str(path))
+        assert all(f" {row['images_per_second']:,.0f} " in said for row in rows)
+    assert "routing forward and backward" in shown(str(RESULTS / "gpu-h200.json"))
+    drawn = tmp_path / "figures"
+    assert f"drawn: {drawn / 'growth.png'}" in shown(str(RESULTS / "cpu-epyc-2-threads.json"), "--figures", str(drawn))
+    assert all((drawn / name).stat().st_size > 10_000 for name in ("roofline.png", "growth.png"))
+
+
+def test_a_file_that_is_no_measurement_is_refused_in_a_sentence(stored, tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    wrong = {
+        "schema: ": {"rows": []},
+        "rows: ": stored | {"rows": []},
+        "has no tf32, which `rows` names": stored | {"product_flops_per_second": {"float32": 1.0, "bf16": 1.0}},
+        "`flops` without": stored | {"rows": [stored["rows"][0] | {"flops_per_second": None}]},
+        "images_per_second: ": stored | {"rows": [stored["rows"][0] | {"images_per_second": float("nan")}]},
+    }
+    for words, content in wrong.items():
+        file.write_text(json.dumps(content))
+        said = shown(str(file), "--figures", str(tmp_path / "figures"))
+        assert words in said
+        assert said.startswith(f"{file} is not in the format of docs/results-format.md: ")
+        assert said.endswith("; name a file that `capsbench bench --json` wrote.")
+    assert shown(str(tmp_path / "none.json")).startswith(f"{tmp_path / 'none.json'} is not there; name a file")
+    file.write_text(json.dumps(stored | {"rows": [stored["rows"][0] | {"moved_bytes": None}]}))
+    assert "Nothing is drawn" in shown(str(file), "--figures", str(tmp_path / "figures"))
+
+
+def test_what_measures_is_refused_beside_a_stored_measurement(tmp_path: Path) -> None:
+    words = ["config/quick.yaml", "--task", "mnist", "--batch", "4", "--grow", "32", "--routing", "--json", "b.json"]
+    assert shown(str(RESULTS / "gpu-h200.json"), *words) == (
+        "--from shows a stored measurement and makes none; leave out the plan, --task, --batch, --grow, --routing, "
+        "--json."
+    )
+
+
+def test_where_nothing_can_be_drawn_that_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "capsbench.report.speed")
+    monkeypatch.setattr("capsbench.bench.run.bench", pytest.fail)
+    said = CliRunner().invoke(app, ["bench", "--device", "cpu", "--figures", str(tmp_path)])
+    assert isinstance(said.exception, CapsbenchError)
+    assert str(said.exception) == (
+        "--figures needs matplotlib, which is not installed here; leave it out, and draw where it is, from what --json "
+        "writes: `capsbench bench --from FILE --figures FOLDER`."
     )
 
 
