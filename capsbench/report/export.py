@@ -9,7 +9,7 @@ import pandas as pd
 
 from capsbench.files import whole_file, write_text
 from capsbench.report.crate import write_crate
-from capsbench.report.results import Results
+from capsbench.report.results import Results, Run
 from capsbench.report.tables import csv_text
 
 PROBLEM_COLUMNS = ["kind", "task", "variant", "seed", "condition", "file", "reason"]
@@ -41,7 +41,7 @@ def tidy_metrics(results: Results) -> pd.DataFrame:
     manifests = [run.manifest for run in runs]
     frame.insert(0, "plan", results.plan.name)
     frame.insert(1, "budget", results.plan.budget)
-    frame["reductions"] = ["; ".join(m.reductions) for m in manifests]
+    frame["reductions"] = ["; ".join(_reductions(results, run)) for run in runs]
     frame["parameters"] = pd.array([m.parameters for m in manifests], dtype="Int64")
     frame["steps"] = pd.array([m.steps for m in manifests], dtype="Int64")
     frame["seconds"] = pd.array([m.seconds for m in manifests], dtype="Float64")
@@ -55,6 +55,15 @@ def tidy_metrics(results: Results) -> pd.DataFrame:
     frame["config_digest"] = [_text(m.digests.get("config")) for m in manifests]
     frame["weights_digest"] = [_text(m.weights) for m in manifests]
     return frame
+
+
+def _reductions(results: Results, run: Run) -> list[str]:
+    """What a run's cell does with less by plan.json; where that does not say it, what the run's own plan said.
+
+    A run may have been trained for another plan that has the same row, with more seeds or fewer.
+    """
+    said = results.plan.reduced.get(f"{run.key.task}/{run.key.variant}")
+    return run.manifest.reductions if said is None else [reduced.words for reduced in said]
 
 
 def left_out(results: Results) -> pd.DataFrame:

@@ -229,3 +229,13 @@ def test_each_training_has_its_own_files_and_says_why_it_failed(tmp_path: Path) 
     assert {part["@id"].split("/")[3] for part in first["result"]} == {"seed-1"}
     assert "error" not in first
     assert failed["error"] == "the loss was not finite at step 40"
+
+
+def test_reductions_are_those_of_the_plan_and_a_run_s_own_only_where_the_plan_does_not_say(folder: Path) -> None:
+    """A row that another plan trained was trained with that plan's words."""
+    reduced = {"mnist/cnn": [{"kind": "training", "words": "1 epoch"}, {"kind": "measuring", "words": "3 of 5 seeds"}]}
+    toy.change_json(folder / "plan.json", reduced=reduced | {"mnist/capsnet-r1": []})
+    table = tidy_metrics(collect(folder)).query("task == 'mnist'").groupby("variant")["reductions"].unique()
+    assert table["cnn"].tolist() == ["1 epoch; 3 of 5 seeds"]
+    assert table["capsnet-r1"].tolist() == [""]
+    assert table["capsnet-r3"].tolist() == ["width 1/8"]
