@@ -200,6 +200,19 @@ def test_runs_of_two_commits_are_not_made_again_from_one(tmp_path: Path) -> None
     assert _commands(collect(folder)) == ["snakemake --configfile config/toy.yaml"]
 
 
+def test_run_it_again_is_right_for_results_that_lie_elsewhere_and_names_no_place_of_this_machine(
+    spoiled: tuple[Path, Report],
+) -> None:
+    """These results lie in a temporary folder, as where CAPSBENCH_RESULTS is set."""
+    text = spoiled[1].html.read_text(encoding="utf-8")
+    _, _, after = text.partition("capsbench verify results/toy --run task/variant/seed")
+    assert (
+        "<p>Here <code>results/</code> stands for the folder that this page's folder lies in. If that is not the clone's "
+        "own, set <code>CAPSBENCH_RESULTS</code> to it first"
+    ) in after
+    assert str(spoiled[0].parent) not in text
+
+
 def test_each_run_names_the_environment_that_made_it(tmp_path: Path) -> None:
     folder = toy.write_toy(tmp_path / "two", tasks={"mnist": ["cnn"]})
     toy.change_json(toy.run_folder(folder, "mnist", "cnn", 1) / "manifest.json", versions={"torch": "2.12.0"})
