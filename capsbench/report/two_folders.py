@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, replace
 from typing import Literal
+
+import pandas as pd
 
 from capsbench.errors import counted
 from capsbench.report.mixtures import flat, training_source
@@ -48,7 +50,7 @@ class TwoFolders:
 
 
 def compare(a: Results, b: Results, every_metric: bool = False) -> TwoFolders:
-    """Hold B against A, cell by cell: the metrics of the readable tables, or every metric.
+    """Hold B against A, cell by cell: the metrics of the readable tables, or every metric, diagnostics' too.
 
     Beyond noise is a Welch test over seeds with p under 0.05 after Holm over all that was tested. Identical are the
     same seeds with the same values. With fewer than two seeds on a side, or seeds that agree on both, none is tested.
@@ -78,7 +80,9 @@ class _Cell:
 def _values(results: Results, every_metric: bool) -> dict[Key, _Cell]:
     shown = {task: {metric.name for metric in spec_for(task, results).main} for task in results.plan.tasks}
     found: dict[Key, _Cell] = {}
-    groups = results.frame.groupby(["task", "variant", "condition", "metric"], sort=False)
+    parts = [results.frame, results.apart] if every_metric else [results.frame]
+    frame = pd.concat([part for part in parts if len(part)] or parts[:1])
+    groups = frame.groupby(["task", "variant", "condition", "metric"], sort=False)
     for (task, variant, condition, metric), group in groups:
         if every_metric or metric in shown.get(str(task), set()):
             values = {int(s): float(v) for s, v in zip(group["seed"], group["value"], strict=True)}
@@ -164,20 +168,29 @@ def _making(run: Run) -> dict[str, object]:
 
 
 def _evaluation_differences(cell: str, a: dict[int, Run], b: dict[int, Run]) -> list[tuple[str, str, str]]:
-    """The conditions of a cell that were scored on other data, or with other options or by another source."""
+    """The conditions of a cell that one side alone has, or that were scored on other data, with other options or by
+    another source.
+    """
     found = []
     metrics = [{seed: {**run.metrics, **run.apart} for seed, run in side.items()} for side in (a, b)]
     told = [seed for seed in a if seed in b and _same_weights(a[seed], b[seed])]
-    for condition in dict.fromkeys(name for seed in a for name in metrics[0][seed]):
+    for condition in dict.fromkeys(name for side in metrics for of in side.values() for name in of):
         first, second = ({seed: of[condition] for seed, of in side.items() if condition in of} for side in metrics)
+        if not (first and second):
+            found.append((f"{cell}: condition {condition}", _scored(first), _scored(second)))
+            continue
         x, y = ({seed: _short(of.dataset.digest) for seed, of in side.items()} for side in (first, second))
-        if y and _is_other(x, y):
+        if _is_other(x, y):
             found.append((f"{cell}: data digest of {condition}", _by_seed(x), _by_seed(y)))
         seeds = [seed for seed in told if seed in first and seed in second]
         x, y = ({seed: _short(side[seed].digest) for seed in seeds} for side in (first, second))
         if x != y:
             found.append((f"{cell}: evaluation of {condition}", _by_seed(x), _by_seed(y)))
     return found
+
+
+def _scored(seeds: Sized) -> str:
+    return f"scored for {counted(len(seeds), 'seed')}" if seeds else "not scored"
 
 
 def _same_weights(a: Run, b: Run) -> bool:

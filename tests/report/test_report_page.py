@@ -207,8 +207,8 @@ def test_run_it_again_is_right_for_results_that_lie_elsewhere_and_names_no_place
     text = spoiled[1].html.read_text(encoding="utf-8")
     _, _, after = text.partition("capsbench verify results/toy --run task/variant/seed")
     assert (
-        "<p>Here <code>results/</code> stands for the folder that this page's folder lies in. If that is not the clone's "
-        "own, set <code>CAPSBENCH_RESULTS</code> to it first"
+        "<p>Here <code>results/</code> stands for the folder that this page's folder lies in. If that is not the "
+        "clone's own, set <code>CAPSBENCH_RESULTS</code> to it first"
     ) in after
     assert str(spoiled[0].parent) not in text
 

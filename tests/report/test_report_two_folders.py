@@ -75,6 +75,24 @@ def test_noise_is_corrected_for_how_much_was_tested(folder: Path, other: Path) -
     assert change.found == "within noise"
 
 
+def test_diagnostics_are_compared_where_every_metric_is(folder: Path, other: Path) -> None:
+    """They have no rows in the readable tables, and a condition that one side alone has is named in any case."""
+    for path in other.glob("runs/mnist/capsnet-r3/*/routing/metrics.json"):
+        stored = json.loads(path.read_text())["metrics"]
+        toy.change_json(path, metrics={name: {**of, "value": of["value"] / 2} for name, of in stored.items()})
+    found = compare(collect(folder), collect(other), every_metric=True)
+    moved = {(c.variant, c.condition, c.metric) for c in found.changes if c.found != "identical"}
+    assert ("capsnet-r3", "routing", "mutual_information") in moved
+    assert {(variant, condition) for variant, condition, _ in moved} == {("capsnet-r3", "routing")}
+    for path in other.glob("runs/mnist/capsnet-r3/*/routing"):
+        shutil.rmtree(path)
+    found = compare(collect(folder), collect(other), every_metric=True)
+    assert {c.found for c in found.changes if (c.variant, c.condition) == ("capsnet-r3", "routing")} == {"only in A"}
+    words = ["scored for 3 seeds", "not scored"]
+    assert told_apart(folder, other) == {"mnist/capsnet-r3: condition routing": words}
+    assert told_apart(other, folder) == {"mnist/capsnet-r3: condition routing": words[::-1]}
+
+
 def test_one_seed_decides_nothing(folder: Path, other: Path) -> None:
     for seed in (1, 2):
         shutil.rmtree(toy.run_folder(other, "mnist", "cnn", seed))
