@@ -11,7 +11,9 @@ from rich.console import Console
 from capsbench.cli.opening import open_plan
 from capsbench.errors import DataError, counted
 from capsbench.locks import writable
+from capsbench.pipeline import dataset_record, described_now
 from capsbench.report.collect import NO_MANIFEST, collect
+from capsbench.report.contract import Plan
 from capsbench.report.export import export
 from capsbench.report.results import DAMAGED, Problem, Results
 from capsbench.report.tables import csv_frame, csv_text, long_table
@@ -19,9 +21,17 @@ from capsbench.report.two_folders import Change, compare
 from capsbench.report.wide import decimals, with_interval
 
 
-def results_folder(console: Console, where: Path) -> Path:
-    """The results of a plan, or the folder itself. Raises PlanError or DataError if the plan cannot be read."""
-    return open_plan(console, where, data=False)[0].folder if where.suffix in (".yaml", ".yml") else where
+def collected(console: Console, where: Path) -> Results:
+    """The results in a folder, or of a plan as it is now: since plan.json was written it may have been edited.
+
+    Raises PlanError or DataError if the plan cannot be read, ResultsError if a folder cannot.
+    """
+    if where.suffix not in (".yaml", ".yml"):
+        return collect(where)
+    house, source = open_plan(console, where, data=False)
+    if not house.folder.is_dir():  # nothing of it has begun
+        return collect(house.folder)
+    return collect(house.folder, Plan.model_validate(described_now(house, dataset_record(source))))
 
 
 def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> None:
@@ -29,7 +39,7 @@ def compare_folders(console: Console, a: Path, b: Path, every_metric: bool) -> N
 
     Raises ResultsError if a folder cannot be read, DataError after all is said if files in it are damaged.
     """
-    sides = [collect(results_folder(console, where)) for where in (a, b)]
+    sides = [collected(console, where) for where in (a, b)]
     for name, side in zip("AB", sides, strict=True):
         left = f", {counted(len(side.problems), 'problem')}, listed below" if side.problems else ""
         console.print(f"{name}: {side.folder} ({side.plan.name}, {counted(len(side.runs), 'run')}{left})", markup=False)
@@ -81,7 +91,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
 
     Raises DataError after that if files are damaged, each named: what they hold is left out.
     """
-    results: Results = collect(results_folder(console, where))
+    results = collected(console, where)
     folder = into or results.folder / "export"
     with writable(folder, "name another folder with --to"):
         for path in export(results, folder):

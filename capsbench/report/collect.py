@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.report.contract import Manifest, Metrics, PlannedRun, RunKey, UnreadableFileError, read, read_plan
+from capsbench.report.contract import Manifest, Metrics, Plan, PlannedRun, RunKey, UnreadableFileError, read, read_plan
 from capsbench.report.mixtures import leave_out_copies, leave_out_other_budgets, warn_of_mixtures
 from capsbench.report.published import load_published
 from capsbench.report.results import APART, COLUMNS, IN_THE_MEANS, KINDS, Problem, Results, Run, run_folder
@@ -18,12 +18,13 @@ OTHERWISE_SCORED = "scored with options or source code other than today's plan a
 NO_MANIFEST = "no manifest yet: not trained, or training is under way"
 
 
-def collect(folder: Path) -> Results:
+def collect(folder: Path, plan: Plan | None = None) -> Results:
     """Read plan.json and the runs in `folder`. Anything wrong with a run becomes a problem, and the run is left out.
 
-    Raises ResultsError if plan.json or config/published.yaml is missing or broken.
+    plan: what counts instead of plan.json. Raises ResultsError if plan.json or config/published.yaml is missing or
+    broken.
     """
-    plan = read_plan(folder)
+    plan = plan or read_plan(folder)
     published = load_published().on(plan.dataset.name)
     results = Results(folder, plan, {}, pd.DataFrame(columns=COLUMNS), [], published)
     planned: dict[RunKey, PlannedRun] = {}

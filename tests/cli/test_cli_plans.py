@@ -10,14 +10,16 @@ import pytest
 from finished_runs import chosen, finished
 from places import REPOSITORY, Place
 from rich.console import Console
+from typer.testing import CliRunner
 
+from capsbench.cli.app import app
 from capsbench.cli.chosen import rows_of
 from capsbench.cli.stages import train_cells
 from capsbench.data.download import DownloadError
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.files import write_text
 from capsbench.locks import sole
-from capsbench.pipeline import Pipeline, open_house, open_results
+from capsbench.pipeline import Pipeline, dataset_record, open_house, open_results, write_plan
 from capsbench.plan import House
 from capsbench.plan.tuning import GRID
 
@@ -217,3 +219,27 @@ def test_a_results_folder_with_braces_is_refused_before_snakemake_takes_it_for_a
     with pytest.raises(PlanError, match="has braces, which make a path a pattern to Snakemake; set CAPSBENCH_RESULTS"):
         Pipeline.from_snakemake([place.plan()], {}, main=True)
     assert not (tmp_path / "{scratch}").exists()
+
+
+def test_a_plan_that_is_named_counts_as_it_is_now_and_not_as_its_last_report_had_it(place, no_data, results) -> None:
+    plan = place.plan(variants="[cnn]")
+    nothing = CliRunner().invoke(app, ["export", str(plan)])
+    assert "plan.json is not there; give the folder of a plan's results, or run the plan first." in str(
+        nothing.exception
+    )
+    house, source = open_house(plan)
+    train_cells(Console(quiet=True), house, source, house.cells, "cpu", 1, evaluate=True)
+    write_plan(house, dataset_record(source))
+    before = (house.folder / "plan.json").read_bytes()
+    house, source = open_house(place.plan(variants="[cnn]", seeds=[0, 1]))
+    train_cells(Console(quiet=True), house, source, house.cells, "cpu", 1, evaluate=True)
+    by_folder, by_plan = (CliRunner().invoke(app, ["export", str(where)]) for where in (house.folder, plan))
+    assert "mnist/cnn/seed-1: foreign" in by_folder.output
+    assert "foreign" not in by_plan.output
+    both = CliRunner().invoke(app, ["compare", str(plan), str(house.folder)])
+    assert "A: " in both.output
+    assert "(tiny-digits, 2 runs)" in both.output
+    assert "B: mnist/cnn/seed-1: foreign" in both.output
+    metrics = (house.folder / "export" / "metrics.csv").read_text()
+    assert "mnist,cnn,1," in metrics
+    assert (house.folder / "plan.json").read_bytes() == before
