@@ -38,8 +38,7 @@ QUESTIONS = (
             "affnist-synth-average-beats-capsnet": "worse",  # where the official files are not to be had
             "multimnist-capsnet-beats-fair-cnn": "better",
         },
-        "Fair is a CNN with CapsNet's decoder and loss, a ResNet of as many parameters or operations, or one "
-        "that averages over places; the paper's own CNN is none of these, and has claims of its own.",
+        "Fair: with its decoder and loss, a ResNet of its size, or one that averages; the paper's own CNN is none of these.",
     ),
     Question(
         "Does routing matter?",

@@ -51,8 +51,8 @@ def test_verdicts_are_counted() -> None:
 def test_does_capsnet_beat_the_best_fair_cnn(verdicts: list[str], short: str, sentence: str) -> None:
     names = ("mnist-capsnet-beats-fair-cnn", "multimnist-capsnet-beats-fair-cnn")
     (answer,) = answers(judged(dict(zip(names, verdicts, strict=True))))
-    assert (answer.short, answer.sentence.partition(" Fair is ")[0]) == (short, sentence)
-    assert answer.sentence.endswith(" the paper's own CNN is none of these, and has claims of its own.")
+    assert (answer.short, answer.sentence.partition(" Fair: ")[0]) == (short, sentence)
+    assert answer.sentence.endswith(" the paper's own CNN is none of these.")
 
 
 def test_what_these_runs_suggested_is_not_left_as_if_nobody_had_asked() -> None:
