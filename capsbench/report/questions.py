@@ -38,7 +38,8 @@ QUESTIONS = (
             "affnist-synth-average-beats-capsnet": "worse",  # where the official files are not to be had
             "multimnist-capsnet-beats-fair-cnn": "better",
         },
-        "Fair: with its decoder and loss, a ResNet of its size, or one that averages; the paper's own CNN is none of these.",
+        "Fair: with its decoder and loss, a ResNet of its size, or one that averages; the paper's own CNN is none of "
+        "these.",
     ),
     Question(
         "Does routing matter?",
