@@ -39,7 +39,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 
 def files_named(page: str) -> list[str]:
-    """The files of the repository that a page names in code: those in one of its folders, without a placeholder."""
+    """The files of the repository that a page names in code: in one of its folders, and no patterns."""
     code = re.findall(r"`([^`\s]+\.(?:py|smk|yaml|json|txt|sh))`", (ROOT / page).read_text())
     return [name for name in code if (ROOT / name.split("/")[0]).is_dir() and not set(name) & set("<>*{}")]
 

@@ -91,7 +91,7 @@ def _faults(run: Path) -> Iterator[tuple[Path, str]]:
     for folder, metrics in conditions.items():
         if metrics.status == "done" and not metrics.metrics:
             yield folder / "metrics.json", "has no metric"
-        if not has_its_answers(folder, {"status": metrics.status}):
+        if not has_its_answers(folder, metrics.status):
             yield folder / "predictions.npz", "is not there"
     tables = (*run.glob("*.csv"), *run.glob("*/*.csv"))
     yield from ((path, "is cut off") for path in sorted(tables) if not path.read_bytes().endswith(b"\n"))

@@ -46,14 +46,14 @@ def is_evaluated(folder: Path, cell: Cell, manifest: dict[str, Any]) -> bool:
             return False
         if not isinstance(metrics, dict) or metrics.get("digest") != digest:
             return False
-        if not has_its_answers(folder / condition, metrics):
+        if not has_its_answers(folder / condition, metrics.get("status")):
             return False
     return True
 
 
-def has_its_answers(folder: Path, metrics: dict[str, Any]) -> bool:
-    """Whether a condition's folder has the answers of every image, if its evaluation stores them."""
-    stores_none = metrics.get("status") == "not matched" or folder.name in WITHOUT_ANSWERS
+def has_its_answers(folder: Path, status: object) -> bool:
+    """Whether a condition's folder has the answers of every image, if its evaluation, of this status, stores them."""
+    stores_none = status == "not matched" or folder.name in WITHOUT_ANSWERS
     return stores_none or (folder / "predictions.npz").is_file()
 
 
