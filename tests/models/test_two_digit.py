@@ -39,7 +39,7 @@ def test_w_of_the_capsules_starts_as_one_matrix_to_all_of_them() -> None:
 
 
 def test_capsules_with_uniform_couplings_are_sums_whose_lengths_are_scores() -> None:
-    """docs/two-digits.md says so: W is shared, so the votes' sum is W times a sum, but for a tenth and a bias."""
+    """docs/two-digits-why.md says so: W is shared, so the votes' sum is W times a sum, but for a tenth and a bias."""
     capsules, sums = build_model("two-digit-uniform").double(), build_model("two-digit-sum-vectors").double()
     sums.convolutions.load_state_dict(capsules.convolutions.state_dict())
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_capsules_with_uniform_couplings_are_sums_whose_lengths_are_scores() -> 
 
 
 def test_one_pass_of_dynamic_routing_is_uniform_couplings() -> None:
-    """docs/two-digits.md calls that row so."""
+    """docs/two-digits-routing.md calls that row so."""
     uniform = build_model("two-digit-uniform")
     one_pass = build_model({"base": "two-digit-dynamic", "iterations": 1})
     one_pass.load_state_dict(uniform.state_dict())

@@ -14,6 +14,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
 NUMBER, TO = r"(-?[\d.]+)", r"(-?[\d.]+) to (-?[\d.]+)"
 TWO_DIGITS = "docs/two-digits.md"
+OTHER_SEEDS, ROUTING, WHY, EVERY_FIGURE = (f"docs/two-digits-{name}.md" for name in ("seeds", "routing", "why", "runs"))
+ON_TWO_DIGITS = (TWO_DIGITS, OTHER_SEEDS, ROUTING, WHY, EVERY_FIGURE)
 STACKED, BESIDE, SINGLE = ("56x28", "top2_accuracy"), ("28x56", "top2_accuracy"), ("56x28", "single_error")
 
 
@@ -48,12 +50,12 @@ def rows_of(name: str, firsts: Iterable[str], columns: int, section: str = "") -
     return found
 
 
-def has_its_seeds(rows: dict[str, str], runs: Path, section: str = "") -> None:
-    """Fail unless a table of the page on two digits has of each row (first cell, variant) all seeds, in brackets,
+def has_its_seeds(page: str, rows: dict[str, str], runs: Path, section: str = "") -> None:
+    """Fail unless a table of a page on two digits has of each row (first cell, variant) all seeds, in brackets,
     and their mean: of pairs one above the other and side by side, and of single digits.
     """
     columns = (STACKED, BESIDE, SINGLE)
-    for first, cells in rows_of(TWO_DIGITS, rows, 1 + len(columns), section).items():
+    for first, cells in rows_of(page, rows, 1 + len(columns), section).items():
         for cell, (condition, metric) in zip(cells, columns, strict=True):
             seeds = of_seeds(runs / rows[first], condition, metric)
             expected = [*seeds] if len(seeds) == 1 else [seeds.mean(), *seeds]
@@ -61,12 +63,12 @@ def has_its_seeds(rows: dict[str, str], runs: Path, section: str = "") -> None:
 
 
 def lines_of_seeds(runs: Path, section: str) -> list[int]:
-    """The seeds of a row, after each was found on its line of a section's table: pairs one above the other and side by
-    side, and single digits.
+    """The seeds of a row, after each was found on its line of a table of OTHER_SEEDS: pairs one above the other and
+    side by side, and single digits.
     """
     columns = {what: of_seeds(runs, *what) for what in (STACKED, BESIDE, SINGLE)}
     seeds = list(columns[STACKED].index)
-    rows = rows_of(TWO_DIGITS, [str(seed) for seed in seeds], columns=1 + len(columns), section=section)
+    rows = rows_of(OTHER_SEEDS, [str(seed) for seed in seeds], columns=1 + len(columns), section=section)
     for seed, cells in zip(seeds, rows.values(), strict=True):
         for cell, (what, values) in zip(cells, columns.items(), strict=True):
             assert numbers(cell) == pytest.approx([values[seed]], abs=0.00501 if what == SINGLE else 0.0501)

@@ -1,4 +1,4 @@
-"""What README and docs/two-digits.md say of two digits' other seeds follows from results/two-digit-again."""
+"""What README and docs/two-digits-seeds.md say of two digits' other seeds follows from results/two-digit-again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import BESIDE, NUMBER, RESULTS, SINGLE, STACKED, TO, TWO_DIGITS, has_its_seeds, of_seeds, said, words_of
+from pages import BESIDE, NUMBER, OTHER_SEEDS, RESULTS, SINGLE, STACKED, TO, has_its_seeds, of_seeds, said, words_of
 from scipy import stats
 
 AGAIN = RESULTS / "two-digit-again"
@@ -31,7 +31,7 @@ def adjusted(claim: dict[str, Any]) -> list[float]:
 
 
 def test_every_row_has_its_seeds_and_their_mean() -> None:
-    has_its_seeds(ROWS, RUNS, section="The same rows with other seeds")
+    has_its_seeds(OTHER_SEEDS, ROWS, RUNS, section="The same rows with other seeds")
     for variant in ROWS.values():
         assert sorted(of_seeds(RUNS / variant, *STACKED).index) == [5, 6, 7, 8, 9]
 
@@ -42,7 +42,7 @@ def test_the_verdicts_are_told_with_their_intervals(claims) -> None:
     )
     assert {claim["verdict"] for claim in (helps, harms, over)} == {"reproduced"}
     assert [helps["adjusted_low"], helps["adjusted_high"]] == [helps["ci_low"], helps["ci_high"]]
-    page, readme = words_of(TWO_DIGITS), words_of("README.md")
+    page, readme = words_of(OTHER_SEEDS), words_of("README.md")
     for pattern, claim in {
         rf"reproduced\*\*, by {NUMBER} points \(Holm-adjusted {TO}, which for the last of three is the plain": helps,
         rf"\(the difference is {NUMBER}, Holm-adjusted {TO}\)\. The best seed of the paper's": harms,
@@ -88,7 +88,7 @@ def test_what_the_final_weights_say() -> None:
     kmeans, half, dynamic, uniform = ROWS.values()
     found = said(
         rf"less clearly: {NUMBER} points \({TO}\), {NUMBER} points \({TO}\) and {NUMBER} % \({TO}\), none",
-        words_of(TWO_DIGITS),
+        words_of(OTHER_SEEDS),
     )
     over = of_seeds(RUNS / kmeans, "56x28", "final_top2_accuracy")
     interval = stats.ttest_1samp(over, 95).confidence_interval()
@@ -106,7 +106,7 @@ def test_what_the_final_weights_say() -> None:
 
 def test_what_is_said_beside_the_claims(claims) -> None:
     kmeans, half, dynamic, uniform = ROWS.values()
-    page = words_of(TWO_DIGITS)
+    page = words_of(OTHER_SEEDS)
     alone = claims["two-digit-routing-helps"]
     told = said(rf"one above the other \({NUMBER} points, 95 % interval {TO}\), and it gets", page)
     assert told == pytest.approx([alone[end] for end in ("effect", "ci_low", "ci_high")], abs=0.0501)
@@ -134,7 +134,7 @@ def test_they_ran_with_other_versions_than_the_first_seeds() -> None:
         }
         for plan in ("two-digit-again", "paper")
     ]
-    told = re.search(r"with another PyTorch \(([\d.]+) for ([\d.]+)\)", words_of(TWO_DIGITS))
+    told = re.search(r"with another PyTorch \(([\d.]+) for ([\d.]+)\)", words_of(OTHER_SEEDS))
     assert told is not None
     assert of_torch == [{f"{word}.0"} for word in told.groups()]
 
@@ -148,6 +148,6 @@ def test_it_took_an_h200_so_long() -> None:
         seconds.append(min(manifest["seconds"] for manifest in manifests))
     told = said(
         r"the five seeds of a row at once in (\d+), (\d+), (\d+) and (\d+) s, in the table's order",
-        words_of(TWO_DIGITS),
+        words_of(OTHER_SEEDS),
     )
     assert told == pytest.approx(seconds, abs=0.501)

@@ -1,10 +1,10 @@
-"""What README and docs/two-digits.md say of the two digits' ladder follows from the runs of results/ladder."""
+"""What README and docs/two-digits-why.md say of the two digits' ladder follows from the runs of results/ladder."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
-from pages import RESULTS, TWO_DIGITS, numbers, of_seeds, rows_of, said, words_of
+from pages import RESULTS, WHY, numbers, of_seeds, rows_of, said, words_of
 
 LADDER = RESULTS / "ladder"
 RUNS = LADDER / "runs" / "two_digit"
@@ -28,7 +28,7 @@ def table() -> pd.DataFrame:
 
 def test_every_rung_has_its_seeds_their_mean_and_its_gain() -> None:
     rows = table()
-    for first, cells in rows_of(TWO_DIGITS, RUNGS, columns=5).items():
+    for first, cells in rows_of(WHY, RUNGS, columns=5).items():
         for condition, values, gain in zip(CONDITIONS, cells[::2], cells[1::2], strict=True):
             row, seeds = rows.loc[(RUNGS[first], condition)], of_seeds(RUNS / RUNGS[first], condition, "top2_accuracy")
             assert numbers(values) == pytest.approx([row["mean"], *seeds], abs=0.0501)
@@ -52,8 +52,8 @@ def test_the_words_have_the_table_s_numbers() -> None:
     of_row = everything.loc[("two-digit-sum-vectors", "56x28", "top2_accuracy"), ["mean", "ci_low", "ci_high"]]
     for pattern, name, expected in (
         (row, "README.md", of_row.tolist()),
-        (page, TWO_DIGITS, [vectors, plain]),
-        (r"above one half in ([\d.]+) % \(with plain scores in ([\d.]+)\)", TWO_DIGITS, above),
+        (page, WHY, [vectors, plain]),
+        (r"above one half in ([\d.]+) % \(with plain scores in ([\d.]+)\)", WHY, above),
         (readme, "README.md", [plain, vectors]),
     ):
         assert said(pattern, words_of(name)) == pytest.approx(expected, abs=0.0501)
@@ -67,4 +67,4 @@ def test_what_each_of_the_first_changes_gains_side_by_side_is_the_table_s() -> N
     ):
         row = rows.loc[(variant, "28x56")]
         expected = [row["difference"], row["ci_low"], row["ci_high"]]
-        assert said(pattern, words_of(TWO_DIGITS)) == pytest.approx(expected, abs=0.0501)
+        assert said(pattern, words_of(WHY)) == pytest.approx(expected, abs=0.0501)

@@ -1,4 +1,4 @@
-"""What docs/two-digits.md says of why lengths transfer follows from results/lengths and a stored look."""
+"""What docs/two-digits-why.md says of why lengths transfer follows from results/lengths and a stored look."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 import pytest
-from pages import BESIDE, REPOSITORY, RESULTS, STACKED, TWO_DIGITS, has_its_seeds, of_seeds, rows_of, said, words_of
+from pages import BESIDE, REPOSITORY, RESULTS, STACKED, WHY, has_its_seeds, of_seeds, rows_of, said, words_of
 
 RUNS = RESULTS / "lengths" / "runs" / "two_digit"
 ROWS = {
@@ -23,28 +23,28 @@ def looks() -> dict[tuple[str, str], dict[str, float]]:
 
 
 def test_every_row_has_its_seeds_and_their_mean() -> None:
-    has_its_seeds(ROWS, RUNS)
+    has_its_seeds(WHY, ROWS, RUNS)
 
 
 def test_the_words_have_the_row_of_one_dimension() -> None:
     one, sixteen = (of_seeds(RUNS / name, *STACKED).mean() for name in list(ROWS.values())[:0:-1])
     frame = pd.read_csv(RESULTS / "lengths" / "tables" / "ablation.csv").set_index(["variant", "condition", "metric"])
     row = frame.loc[("two-digit-sum-vectors-d1", *STACKED)]
-    told = said(r"quite as well: ([\d.]+) points less, (-[\d.]+) to ([\d.]+) \(side by side", words_of(TWO_DIGITS))
+    told = said(r"quite as well: ([\d.]+) points less, (-[\d.]+) to ([\d.]+) \(side by side", words_of(WHY))
     assert told == pytest.approx([sixteen - one, -row["ci_high"], -row["ci_low"]], abs=0.0501)
     row = frame.loc[("two-digit-sum-vectors-d1", *BESIDE)]
-    told = said(r"\(side by side ([\d.]+) less, (-[\d.]+) to ([\d.]+)\)", words_of(TWO_DIGITS))
+    told = said(r"\(side by side ([\d.]+) less, (-[\d.]+) to ([\d.]+)\)", words_of(WHY))
     assert told == pytest.approx([-row["difference"], -row["ci_high"], -row["ci_low"]], abs=0.0501)
     alone = [of_seeds(RUNS / name, "56x28", "final_exact_above_half_accuracy") for name in list(ROWS.values())[:0:-1]]
     pattern = (
         r"\(([\d.]+), ([\d.]+) and ([\d.]+) % of the pairs one above the other\) "
         r"than any .*? \(([\d.]+), ([\d.]+), ([\d.]+)\)"
     )
-    assert said(pattern, words_of(TWO_DIGITS)) == pytest.approx([*alone[0], *alone[1]], abs=0.0501)
+    assert said(pattern, words_of(WHY)) == pytest.approx([*alone[0], *alone[1]], abs=0.0501)
 
 
 def test_the_second_table_is_the_stored_look(looks) -> None:
-    for first, cells in rows_of(TWO_DIGITS, ROWS, columns=8).items():
+    for first, cells in rows_of(WHY, ROWS, columns=8).items():
         above, beside = looks[ROWS[first], "56x28"], looks[ROWS[first], "28x56"]
         shares = [above["larger"], above["added"], above["whole"], beside["whole"]]
         assert [float(cell) for cell in cells[:4]] == pytest.approx(shares, abs=0.0501)
@@ -58,7 +58,7 @@ def test_the_second_table_is_the_stored_look(looks) -> None:
 def test_the_words_have_the_looks_numbers(looks) -> None:
     above, beside = ({row: looks[row, condition] for row in ROWS.values()} for condition in ("56x28", "28x56"))
     plain = above["two-digit-sum-linear"]
-    words = words_of(TWO_DIGITS)
+    words = words_of(WHY)
     assert said(r"\(([\d.]+) %\), but gives the other's class (-\d+) where it gives its own (\d+)\.", words) == (
         pytest.approx([plain["larger"], plain["other"], plain["own"]], abs=0.501)
     )

@@ -1,4 +1,4 @@
-"""What docs/two-digits.md says of more passes of routing follows from the runs of results/ablation."""
+"""What docs/two-digits-routing.md says of more passes of routing follows from the runs of results/ablation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 import pytest
-from pages import BESIDE, RESULTS, STACKED, TWO_DIGITS, has_its_seeds, of_seeds, said, words_of
+from pages import BESIDE, RESULTS, ROUTING, STACKED, TWO_DIGITS, has_its_seeds, of_seeds, said, words_of
 
 ABLATION = RESULTS / "ablation"
 RUNS = ABLATION / "runs" / "two_digit"
@@ -20,7 +20,7 @@ ROWS = {
 
 
 def test_every_number_of_passes_has_its_seeds_and_their_mean() -> None:
-    has_its_seeds(ROWS, RUNS, section="More passes of routing transfer less")
+    has_its_seeds(ROUTING, ROWS, RUNS, section="More passes of routing transfer less")
 
 
 def test_every_seed_loses_as_the_page_says() -> None:
@@ -46,9 +46,9 @@ def test_the_words_have_the_table_s_numbers() -> None:
     ):
         row = rows.loc[(variant, condition)]
         expected = [-row["difference"], -row["ci_high"], -row["ci_low"]]
-        assert said(pattern, words_of(TWO_DIGITS)) == pytest.approx(expected, abs=0.0501)
+        assert said(pattern, words_of(ROUTING)) == pytest.approx(expected, abs=0.0501)
     means = [of_seeds(RUNS / name, *STACKED).mean() for name in ROWS.values() if name != "two-digit-dynamic+r1"]
-    assert said(r"Ten have ([\d.]+) less than three", words_of(TWO_DIGITS)) == (
+    assert said(r"Ten have ([\d.]+) less than three", words_of(ROUTING)) == (
         pytest.approx([means[1] - means[3]], abs=0.0501)
     )
 
@@ -59,7 +59,7 @@ def test_one_pass_trained_twice_ends_as_far_apart_as_the_page_says() -> None:
         pd.concat([pd.read_csv(path)["loss"].head(1) for path in sorted((RUNS / name).glob("seed-*/history.csv"))])
         for name in (first, again)
     ]
-    (within,) = said(r"losses over the first 47 steps agree to ([\d.]+)", words_of(TWO_DIGITS))
+    (within,) = said(r"losses over the first 47 steps agree to ([\d.]+)", words_of(ROUTING))
     assert len(begun[0]) == 3
     assert (begun[0] - begun[1]).abs().max() <= within
     patterns = {
@@ -68,14 +68,14 @@ def test_one_pass_trained_twice_ends_as_far_apart_as_the_page_says() -> None:
     }
     for what, pattern in patterns.items():
         apart = (of_seeds(RUNS / first, *what) - of_seeds(RUNS / again, *what)).abs()
-        told = said(pattern.format(r"([\d.]+), ([\d.]+) and (\d+\.\d+)"), words_of(TWO_DIGITS))
+        told = said(pattern.format(r"([\d.]+), ([\d.]+) and (\d+\.\d+)"), words_of(ROUTING))
         assert told == pytest.approx([*apart], abs=0.0501)
 
 
 def test_the_runs_of_one_pass_took_the_minutes_that_the_page_says() -> None:
     files = sorted((RUNS / "two-digit-dynamic+r1").glob("seed-*/manifest.json"))
     minutes = [json.loads(path.read_text())["seconds"] / 60 for path in files]
-    told = said(r"\(one pass: (\d+) to (\d+)\)", words_of(TWO_DIGITS))
+    told = said(r"\(one pass: (\d+) to (\d+)\)", words_of(ROUTING))
     assert told == pytest.approx([min(minutes), max(minutes)], abs=0.501)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pages import words_of
+from pages import EVERY_FIGURE, ON_TWO_DIGITS, ROUTING, TWO_DIGITS, words_of
 
 from capsbench.plan import House, config_folder
 from capsbench.plan.claims import load_claims
@@ -25,7 +25,6 @@ from capsbench.report.verdicts.tables import csv_frame as claims_frame
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAPER = REPOSITORY / "results" / "paper"
 README = " ".join((REPOSITORY / "README.md").read_text().split())
-TWO_DIGITS = REPOSITORY / "docs" / "two-digits.md"
 REPRODUCTION = words_of("docs/reproduction.md")
 # Prose, and what only drawing tells: a word may be mended before the next report. Numbers and verdicts may not move.
 PROSE = {"sentence", "source", "title", "why", "reductions", "figures", "ours", "claimed", "families"}
@@ -69,7 +68,7 @@ def test_they_take_less_than_40_mb() -> None:
 
 def test_an_adjusted_interval_in_prose_is_one_of_today_s_verdicts(stored) -> None:
     """A family's other claims move when one more of it has its number."""
-    words = README + " ".join(TWO_DIGITS.read_text().split())
+    words = " ".join([README, *map(words_of, ON_TWO_DIGITS)])
     said = set(re.findall(r"Holm-adjusted (-?[\d.]+) to (-?[\d.]+)", words))
     again = json.loads((REPOSITORY / "results" / "two-digit-again" / "claims.json").read_text())
     judged = [*stored["claims"], *again["claims"]]
@@ -157,7 +156,7 @@ def test_readme_counts_the_runs_there_are(results) -> None:
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
     of_two_digits = sum(run.key.task == "two_digit" for run in results.runs.values())
-    page = words_of("docs/two-digits.md")
+    page = words_of(TWO_DIGITS)
     assert numbers(r"All (\d+) runs of it that `config/paper\.yaml` plans are finished", page) == (of_two_digits,)
     assert of_two_digits == runs("paper", "two_digit")
     of_mnist = [run for run in results.runs.values() if run.key.task == "mnist"]
@@ -204,7 +203,7 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
 def test_what_the_page_says_of_uniform_couplings_follows_from_the_runs(results, stored) -> None:
     frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
     beside = frame.groupby("variant").value.mean()[["two-digit-kmeans", "two-digit-uniform-half"]]
-    page = words_of("docs/two-digits.md")
+    page = words_of(TWO_DIGITS)
     told = said(
         r"routing may matter:\*\* uniform couplings have ([\d.]+) \([\d., ]+\), k-means ([\d.]+) \([\d., ]+\)\.", page
     )
@@ -225,7 +224,7 @@ def test_the_page_on_two_digits_has_the_figure_of_every_seed(results) -> None:
     metrics = ["top2_accuracy", "both_above_half_accuracy", "final_exact_above_half_accuracy", "single_error"]
     frame = results.frame[(results.frame.task == "two_digit") & (results.frame.condition == "56x28")]
     seeds = frame.sort_values("seed").groupby(["variant", "metric"]).value.apply(list)
-    page = TWO_DIGITS.read_text()
+    page = (REPOSITORY / EVERY_FIGURE).read_text()
     table = page.split("## What was tried")[0]
     told = re.findall(r"^\| ([^|]+) \|" + r" ([\d.]+) \(([\d., ]+)\) \|" * 4 + "$", table, re.MULTILINE)
     assert len(told) == frame.variant.nunique()
@@ -246,14 +245,14 @@ def test_the_page_on_two_digits_has_the_means_of_final_weights_and_side_by_side(
     for variant in results.plan.tasks["two_digit"]:
         means = [found[condition, metric, variant] for condition, metric in columns]
         rows[results.plan.title(variant)] = [f"{s.mean:.1f} ({s.low:.1f} to {s.high:.1f})" for s in means if s.n > 1]
-    page = TWO_DIGITS.read_text().split("## CapsNet, and what squeezing costs")[0]
+    page = (REPOSITORY / EVERY_FIGURE).read_text()
     told = re.findall(r"^\| ([^|]+)" + r" \| ([\d.]+ \([\d.]+ to [\d.]+\))" * 3 + r" \|$", page, re.MULTILINE)
     assert {name: words for name, *words in told} == rows
 
 
 def test_what_squeezing_costs_follows_from_the_runs_of_the_control_and_of_capsnet(results) -> None:
     """Its table: means of whole pairs, and of squeezed ones with the seeds in their order."""
-    page = TWO_DIGITS.read_text().split("## CapsNet, and what squeezing costs")[1]
+    page = (REPOSITORY / TWO_DIGITS).read_text().split("## CapsNet, and what squeezing costs")[1]
     told = re.findall(r"^\| ([^|]+?) \|" + r" ([\d.]*) ?\| ([\d.]+) \(([\d., ]+)\) \|" * 2 + "$", page, re.MULTILINE)
     squeezed = collect(REPOSITORY / "results" / "two-digit-squeezed")
     titles = {results.plan.title(variant): variant for variant in results.plan.tasks["two_digit"]}
@@ -278,7 +277,7 @@ def test_what_squeezing_costs_follows_from_the_runs_of_the_control_and_of_capsne
 
 def test_what_accumulated_logits_have_follows_from_the_runs_of_the_ablation() -> None:
     """Its table, the verdict that two pages tell, and the differences that table `ablation` has."""
-    page = TWO_DIGITS.read_text().split("## Accumulated logits, with Su's squash")[1]
+    page = (REPOSITORY / ROUTING).read_text().split("## Accumulated logits, with Su's squash")[1]
     page = page.split("\n## ")[0]
     found = collect(REPOSITORY / "results" / "ablation")
     told = re.findall(r"^\| ([^|]+?) \|" + r" ([\d.]+) \(([\d., ]+)\) \|" * 3 + "$", page, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What docs/two-digits.md says of replaced logits with other seeds follows from results/two-digit-replaced."""
+"""What docs/two-digits-seeds.md says of replaced logits with other seeds follows from results/two-digit-replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from pages import BESIDE, NUMBER, RESULTS, STACKED, TO, TWO_DIGITS, lines_of_seeds, of_seeds, said, words_of
+from pages import BESIDE, NUMBER, OTHER_SEEDS, RESULTS, STACKED, TO, lines_of_seeds, of_seeds, said, words_of
 from scipy import stats
 
 from capsbench.plan import House, config_folder
@@ -39,7 +39,7 @@ def test_the_verdicts_are_those_that_the_page_and_readme_tell() -> None:
     claims = {claim["id"]: claim for claim in json.loads((REPLACED / "claims.json").read_text())["claims"]}
     one, both = claims["two-digit-replace-over-90"], claims["two-digit-replace-over-90-both"]
     assert [claim["verdict"] for claim in (one, both)] == ["reproduced", "reproduced"]
-    page = words_of(TWO_DIGITS)
+    page = words_of(OTHER_SEEDS)
     means = said(rf"reproduce it, narrowly:\*\* {NUMBER} % \({TO}\)", page)
     assert means == pytest.approx([90 + one[key] for key in ("effect", "ci_low", "ci_high")], abs=0.0501)
     readme = rf"narrowly\]\([^)]*\): {NUMBER} %, {NUMBER} points above 90 \(Holm-adjusted {TO}\)"
@@ -70,6 +70,6 @@ def test_the_runs_took_the_minutes_that_the_page_says() -> None:
     minutes = [manifest["seconds"] / 60 for manifest in manifests]
     assert len(minutes) == 10
     each = ", ".join([NUMBER] * 9)
-    told = said(rf"They took {each} and {NUMBER} minutes", words_of(TWO_DIGITS))
+    told = said(rf"They took {each} and {NUMBER} minutes", words_of(OTHER_SEEDS))
     assert told == pytest.approx(minutes, abs=0.501)
     assert {(manifest["resolved"]["threads"], manifest["git"]["dirty"]) for manifest in manifests} == {(1, False)}

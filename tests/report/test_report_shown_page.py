@@ -1,4 +1,4 @@
-"""What docs/two-digits.md calls shown, and not shown: corrected for a table's rows, and by the five published seeds."""
+"""What the pages on two digits call shown, and not shown: corrected for a table's rows, and by five published seeds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pages import BESIDE, NUMBER, RESULTS, STACKED, TO, TWO_DIGITS, of_seeds, said, words_of
+from pages import BESIDE, NUMBER, ON_TWO_DIGITS, RESULTS, STACKED, TO, of_seeds, said, words_of
 from scipy import stats
 
 from capsbench.report.statistics import holm
 
 RUNS = RESULTS / "paper" / "runs" / "two_digit"
-PAGE = words_of(TWO_DIGITS)
+PAGE = " ".join(words_of(name) for name in ON_TWO_DIGITS)
 
 
 def corrected(table: Path, condition: str) -> pd.Series:
