@@ -47,7 +47,8 @@ def work(
     """Train and evaluate plans run by run, without Snakemake; also for machines that are lent for minutes.
 
     Exit code 4: some runs are not done because time was up, because they would have taken too long, or because a disk
-    is full. Exit code 2: the only runs left are those that failed, each of them named.
+    is full. Exit code 2: the only runs left are those that failed, each of them named. Exit code 3: all are done, but
+    the loss of some was not finite.
     """
     from capsbench.cli.wanted import Wanted
     from capsbench.cli.work import work as until_time_is_up
@@ -62,6 +63,9 @@ def work(
         )
     if undone.failed:
         raise CapsbenchError(f"{failed}; all others are done. Give the same command again to retry them.")
+    if undone.not_finite:
+        console.print(f"all is done; the loss of {counted(undone.not_finite, 'run')} was not finite", style="bold red")
+        raise typer.Exit(3)
 
 
 @app.command()

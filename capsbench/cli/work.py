@@ -39,10 +39,13 @@ class Todo(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """How many runs were not done: `waiting` for want of time, `failed` for the reasons that were printed."""
+    """How many runs were not done: `waiting` for want of time, `failed` for the reasons that were printed; and of how
+    many that are done a loss was not finite.
+    """
 
     waiting: int
     failed: int
+    not_finite: int
 
 
 def work(
@@ -69,7 +72,9 @@ def work(
             would fare no better.
     """
     deadline, gone = Deadline(minutes), Deadline(lent)
-    left = _asked_for(console, paths, wanted)
+    asked = [(run, _status(run)) for run in _asked_for(console, paths, wanted)]
+    left = [run for run, status in asked if status is None]
+    not_finite = sum(status == "failed" for _, status in asked)
     passed_over = failed = 0
     console.print(f"{counted(len(left), 'run')} to do")
     for house in {id(run.house): run.house for run in left}.values():
@@ -97,12 +102,13 @@ def work(
             _say_failed(console, its, _why_only_these(error))
             refuse_lost_gpu()
             together = len(its) > 1 and not run.cell.waits  # what one seed's failure is need not be the others'
-            still = [one._replace(alone=True) for one in its if not _is_finished(one)] if together else []
+            still = [one._replace(alone=True) for one in its if _status(one) is None] if together else []
             failed += 0 if together else len(its)
+        not_finite += sum(_status(one) == "failed" for one in its)
         place = left.index(its[0])
         left = [one for one in left if one not in its]
         left[place:place] = still
-    return Undone(len(left) + passed_over, failed)
+    return Undone(len(left) + passed_over, failed, not_finite)
 
 
 @contextmanager
@@ -140,7 +146,7 @@ def _why_only_these(error: Exception) -> str:
 
 
 def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo]:
-    """The runs of plans that are asked for and not done, in the plans' order; each plan is described in its folder."""
+    """The runs of plans that are asked for, in the plans' order; each plan is described in its folder."""
     houses = [open_plan(console, path) for path in paths]
     refuse_shared_folders([house for house, _ in houses])
     cells = wanted.of([house for house, _ in houses])
@@ -152,7 +158,7 @@ def _asked_for(console: Console, paths: list[Path], wanted: Wanted) -> list[Todo
         data = dataset_record(source)["digest"]
         rows = [with_current_choice(house, cell, data) for cell in its]
         runs += [Todo(house, source, cell, seed) for cell in rows for seed in cell.seeds]
-    return [run for run in runs if not _is_finished(run)]
+    return runs
 
 
 def _place(run: Todo) -> Path:
@@ -196,9 +202,10 @@ def _tuned(console: Console, run: Todo, device: str | None, threads: int) -> tup
     return fresh, replace(fresh.cell(cell.task, cell.variant), seeds=cell.seeds)
 
 
-def _is_finished(run: Todo) -> bool:
-    """Whether a run is trained and evaluated, or failed."""
+def _status(run: Todo) -> str | None:
+    """`done` of a run that is trained and evaluated, `failed` where its loss was not finite; None of what is to do."""
     if run.cell.waits:
-        return False
+        return None
     manifest = finished(run.house, run.cell, run.seed, dataset_record(run.source)["digest"])
-    return manifest is not None and is_over(run.house, run.cell, run.seed, manifest)
+    is_done = manifest is not None and is_over(run.house, run.cell, run.seed, manifest)
+    return manifest["status"] if is_done else None

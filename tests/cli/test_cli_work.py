@@ -19,7 +19,7 @@ from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.cli.work import work
 from capsbench.data.source import DataSource
 from capsbench.errors import DataError, PlanError, ResourceError
-from capsbench.files import write_json
+from capsbench.files import read_json, write_json
 from capsbench.locks import claimed, is_held, sole
 from capsbench.pipeline import open_house
 from capsbench.plan import Cell, House
@@ -81,6 +81,25 @@ def test_a_run_that_fails_does_not_keep_the_others_from_being_done(
     reasons.clear()
     assert asked(variants=rows)[0] == 0  # the same command tries them again, and them alone
     assert begun == ["a mnist/cnn 0", "a mnist/cnn 2", "a multimnist/multimnist-cnn 1"]
+
+
+def test_runs_whose_loss_was_not_finite_are_counted_on_every_call(
+    begun: list[str], plans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = working.train_cells
+
+    def diverges(console: Console, house: House, source: DataSource, cells: list[Cell], *rest: Any) -> None:
+        train(console, house, source, cells, *rest)
+        if cells[0].label == "mnist/cnn":
+            path = house.run_folder(cells[0], cells[0].seeds[0]) / "manifest.json"
+            write_json(path, read_json(path) | {"status": "failed"})
+
+    monkeypatch.setattr(working, "train_cells", diverges)
+    for expected in (2 * 3, 0):  # the second call has nothing to do
+        undone = work(Console(), plans, None, "cpu", 1, Wanted(tasks=("mnist",), variants=("cnn",)), None)
+        assert undone == (0, 0, 2 * 3)
+        assert len(begun) == expected
+        begun.clear()
 
 
 @pytest.mark.parametrize(
