@@ -207,5 +207,6 @@ def _status(run: Todo) -> str | None:
     if run.cell.waits:
         return None
     manifest = finished(run.house, run.cell, run.seed, dataset_record(run.source)["digest"])
-    is_done = manifest is not None and is_over(run.house, run.cell, run.seed, manifest)
-    return manifest["status"] if is_done else None
+    if manifest is None or not is_over(run.house, run.cell, run.seed, manifest):
+        return None
+    return str(manifest["status"])
