@@ -23,6 +23,7 @@ from capsbench.others import crowded
 from capsbench.plan import Cell, House
 
 ROUNDS = {"cpu": 5, "cuda": 20}  # a round on a GPU takes seconds
+GROWS = {"batch": "batch", "inputs": "input capsules", "seeds": "seeds at once"}
 
 
 def run_bench(
@@ -82,8 +83,12 @@ def run_bench(
                     if "routing" in result:
                         console.print(routing_table(result["routing"]))
             if largest is not None:
-                of_growth = functools.partial(keep_part, "growth")
-                grow(house, cells[0], images, largest, rounds, chosen, say, of_growth, says_what_to_lower)
+                try:
+                    of_growth = functools.partial(keep_part, "growth")
+                    grow(house, cells[0], images, largest, rounds, chosen, say, of_growth, says_what_to_lower)
+                finally:
+                    if "growth" in result:
+                        console.print(growth_table(result["growth"]))
         except ResourceError as error:  # what is measured by then is drawn; the error holds what fills the memory
             stopped = str(error)
     if json is not None:
@@ -111,6 +116,8 @@ def show_stored(console: Console, context: typer.Context, file: Path, figures: P
     _print_rates(console, result)
     if result["routing"]:
         console.print(routing_table(result["routing"]))
+    if result["growth"]:
+        console.print(growth_table(result["growth"]))
     if draw is not None:
         draw(console, result)
 
@@ -216,4 +223,27 @@ def routing_table(rows: list[dict[str, Any]]) -> Table:
             "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:,.0f}",
             "" if row["less_memory"] is None else f"{row['less_memory']:.1f}",
         )
+    return table
+
+
+def growth_table(growth: dict[str, list[dict[str, Any]]]) -> Table:
+    """What a training step costs as it grows: a line for each size and model, a section for what grows."""
+    table = Table(
+        "",
+        "",
+        *(Column(name, justify="right", no_wrap=True) for name in ("images/s", "MB")),
+        title="a training step as it grows",
+        caption="Medians. Of several seeds a step is one of each. MB: held at most beside the parameters.",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for what, rows in growth.items():
+        for row in rows:
+            table.add_row(
+                f"{GROWS[what]}: {row['size']:,}",
+                f"{row['name']}, {row['precision']}",
+                f"{row['images_per_second']:,.0f}",
+                f"{row['peak_bytes'] / 1e6:,.0f}",
+            )
+        table.add_section()
     return table

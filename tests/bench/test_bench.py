@@ -266,6 +266,7 @@ def test_growth_has_every_size_and_is_drawn(tmp_path: Path, monkeypatch: pytest.
     if as_it_trains != "capsnet-r3-recon":  # this machine has kernels of ours, for bf16
         assert (as_it_trains, "float32") not in grown
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 for rows in result["growth"].values() for row in rows)
+    assert answer.output.count("seeds at once: 3") == len(precisions(CPU))
     figures = [drawn / name for name in ("roofline.png", "growth.png")]
     assert all(figure.stat().st_size > 10_000 for figure in figures)
     assert [line for line in answer.output.splitlines() if "drawn" in line] == [f"drawn: {path}" for path in figures]

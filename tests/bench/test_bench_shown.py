@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
-from capsbench.cli.bench import bench_table, routing_table
+from capsbench.cli.bench import bench_table, growth_table, routing_table
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.report.figures.style import house_style
 from capsbench.report.speed import _growth, _roofline, draw_speed, fastest_uncounted
@@ -33,6 +33,20 @@ def test_a_narrow_terminal_breaks_names_and_never_a_number(stored) -> None:
     assert "…" not in said.getvalue()
     for row in stored["rows"]:
         assert f" {row['images_per_second']:,.0f} " in said.getvalue()
+
+
+def test_growth_has_a_line_for_every_size_and_model_on_a_narrow_terminal() -> None:
+    growth = json.loads((RESULTS / "cpu-epyc-2-threads.json").read_text())["growth"]
+    said = io.StringIO()
+    Console(file=said, width=80).print(growth_table(growth))
+    lines = [" ".join(line.split()) for line in said.getvalue().splitlines()]
+    words = {"batch": "batch: {:,}", "inputs": "input capsules: {:,}", "seeds": "seeds at once: {:,}"}
+    assert [line for line in lines if line.startswith(("batch:", "input capsules:", "seeds at once:"))] == [
+        f"{words[what].format(row['size'])} {row['name']}, {row['precision']} {row['images_per_second']:,.0f} "
+        f"{row['peak_bytes'] / 1e6:,.0f}"
+        for what, rows in growth.items()
+        for row in rows
+    ]
 
 
 def test_a_table_says_that_a_row_is_narrower_than_the_plain_capsnet(stored) -> None:
@@ -59,6 +73,8 @@ def test_what_is_stored_is_shown_and_drawn_without_measuring(tmp_path: Path) -> 
         said = shown(str(path))
         assert all(f" {row['images_per_second']:,.0f} " in said for row in rows)
     assert "routing forward and backward" in shown(str(RESULTS / "gpu-h200.json"))
+    assert "a training step as it grows" in shown(str(RESULTS / "cpu-epyc-2-threads.json"))
+    assert "a training step as it grows" not in shown(str(RESULTS / "cpu-xeon-2-threads.json"))
     drawn = tmp_path / "figures"
     assert f"drawn: {drawn / 'growth.png'}" in shown(str(RESULTS / "cpu-epyc-2-threads.json"), "--figures", str(drawn))
     assert all((drawn / name).stat().st_size > 10_000 for name in ("roofline.png", "growth.png"))
@@ -175,7 +191,10 @@ def test_what_is_measured_before_memory_ends_is_printed_written_and_drawn(
     before, _, after = said.output.partition("growing")
     assert "Medians of 5 rounds" in before
     assert "routing forward and backward" in before
-    assert [line.split(":")[0] for line in after.splitlines() if line] == ["written", "drawn", "drawn"]
+    table, _, after = after.partition("\nwritten: ")  # the sizes there are, and no others
+    assert "batch: 2,048" in table
+    assert "seeds at once" not in table
+    assert [line.split(":")[0] for line in after.splitlines()[1:] if line] == ["drawn", "drawn"]
     written = json.loads(file.read_text())
     assert (written["growth"], written["routing"], written["rows"]) == (sofar, routing, stored["rows"])
     assert {path.name for path in figures.glob("*.png")} == {"roofline.png", "growth.png"}
