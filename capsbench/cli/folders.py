@@ -10,6 +10,7 @@ from rich.console import Console
 
 from capsbench.cli.opening import open_plan
 from capsbench.errors import DataError, counted
+from capsbench.files import read_record
 from capsbench.locks import writable
 from capsbench.pipeline import dataset_record, described_now
 from capsbench.report.collect import NO_MANIFEST, collect
@@ -97,7 +98,7 @@ def export_folder(console: Console, where: Path, into: Path | None) -> None:
         for path in export(results, folder):
             console.print(f"{path} ({path.stat().st_size:,} bytes)", markup=False)
     if _is_older(results):
-        words = f"The crate's tables do not match these runs; run `capsbench report {where}` first."
+        words = f"The crate's plan.json or tables do not match these runs; run `capsbench report {where}` first."
         console.print(words, style="yellow", markup=False)
     say_problems(console, results.problems)
     refuse_damaged(damaged(results.problems))
@@ -137,7 +138,9 @@ def refuse_damaged(files: Sized) -> None:
 
 
 def _is_older(results: Results) -> bool:
-    """Whether a table that lies there has other numbers than the runs that lie there."""
+    """Whether a table that lies there has other numbers than the runs that lie there, or plan.json is of another plan."""
+    if read_record(results.folder / "plan.json").get("digest") != results.plan.digest:
+        return True
     for task in results.plan.tasks:
         stored = results.folder / "tables" / f"{task}.csv"
         rows = long_table(results, task)

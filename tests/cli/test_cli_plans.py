@@ -237,6 +237,9 @@ def test_a_plan_that_is_named_counts_as_it_is_now_and_not_as_its_last_report_had
     by_folder, by_plan = (CliRunner().invoke(app, ["export", str(where)]) for where in (house.folder, plan))
     assert "mnist/cnn/seed-1: foreign" in by_folder.output
     assert "foreign" not in by_plan.output
+    older = f"The crate's plan.json or tables do not match these runs; run `capsbench report {plan}` first."
+    assert older in " ".join(by_plan.output.split())
+    assert "not match" not in by_folder.output
     both = CliRunner().invoke(app, ["compare", str(plan), str(house.folder)])
     assert "A: " in both.output
     assert "(tiny-digits, 2 runs)" in both.output
