@@ -138,7 +138,7 @@ def refuse_damaged(files: Sized) -> None:
 
 
 def _is_older(results: Results) -> bool:
-    """Whether a table that lies there has other numbers than the runs that lie there, or plan.json is of another plan."""
+    """Whether a table there has other numbers than the runs that lie there, or plan.json is of another plan."""
     if read_record(results.folder / "plan.json").get("digest") != results.plan.digest:
         return True
     for task in results.plan.tasks:
