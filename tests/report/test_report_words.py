@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import toy
 from judging import claim, judged, measure, results_of
 
 from capsbench.report.verdicts import Judgement
@@ -79,3 +81,24 @@ def test_the_bounds_of_a_value_are_told_from_the_ends_too(full: Path) -> None:
 def test_nothing_is_negative_and_zero() -> None:
     assert [number(value, 1) for value in (-0.04, 0.04, -0.05, -0.06)] == ["0.0", "0.0", "-0.1", "-0.1"]
     assert number(-1234.5678, 1) == "-1,234.6"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (claim("direction", test="welch", direction="greater"), "The difference is 0.200; its Holm-adjusted interval,"),
+        (claim("value", expected=0.5, delta=0.1), "lies outside the claimed 0.5 ± 0.1 (on 5 seeds)"),
+        (claim("no_difference", test="welch", delta=0.1), "lies beyond the margin of ± 0.1 (on 5 seeds)"),
+    ],
+)
+def test_a_plain_number_has_no_space_where_its_unit_would_stand(full: Path, found: dict[str, Any], said: str) -> None:
+    """As SSIM and IoU of digits drawn apart, which no published run has."""
+    for variant, least in (("cnn", 0.7), ("capsnet-r3-recon", 0.9)):
+        for seed in range(5):
+            path = toy.run_folder(full, "mnist", variant, seed) / "test" / "metrics.json"
+            toy.change_json(path, metrics={"error": {"value": least + 0.01 * (seed % 3), "unit": ""}})
+    why = one(full, found).why
+    assert said in why
+    assert " ;" not in why
+    assert " ," not in why
+    assert "  " not in why

@@ -27,7 +27,7 @@ from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError
 from capsbench.report.verdicts.judged import Judged, Judgement
 from capsbench.report.verdicts.not_run import not_run_words, other_homes
 from capsbench.report.verdicts.sides import Side, reductions, sides_of, why_not_run
-from capsbench.report.verdicts.words import decimals_of, few_seeds, needed, number, span, unit_of
+from capsbench.report.verdicts.words import decimals_of, few_seeds, needed, number, span, unit_of, with_unit
 
 ALPHA = 1 - CONFIDENCE
 SIGNS = {"less": -1, "greater": 1}
@@ -167,8 +167,9 @@ def _value(judgement: Judgement) -> None:
     unit = judgement.sides[0].unit
     low, high = estimate.interval()
     bounds = claim.expected - claim.delta, claim.expected + claim.delta
-    said = f"the claimed {number(claim.expected)} ± {number(claim.delta)} {unit}"
-    ours = f"Our 95 % interval, {span(judgement, low, high, unit)}," if high > low else f"Ours, {number(low)} {unit},"
+    said = with_unit(f"the claimed {number(claim.expected)} ± {number(claim.delta)}", unit)
+    interval = f"Our 95 % interval, {span(judgement, low, high, unit)},"
+    ours = interval if high > low else f"{with_unit(f'Ours, {number(low)}', unit)},"
     if bounds[0] <= low and high <= bounds[1]:
         judgement.verdict, judgement.why = "reproduced", f"{ours} lies inside {said}"
     elif high < bounds[0] or low > bounds[1]:
@@ -185,9 +186,9 @@ def _direction(judgement: Judgement) -> None:
     unit = unit_of(judgement)
     sign = SIGNS[claim.direction or "less"]
     interval = span(judgement, *judgement.adjusted, unit)
-    value = number(estimate.value, decimals_of(judgement))
+    value = with_unit(number(estimate.value, decimals_of(judgement)), unit)
     what = "The difference" if claim.expected is None else f"Ours minus {number(claim.expected)}"
-    ours = f"{what} is {value} {unit}; its Holm-adjusted interval, {interval},"
+    ours = f"{what} is {value}; its Holm-adjusted interval, {interval},"
     if judgement.p_holm < ALPHA:
         right = sign * estimate.value > 0
         judgement.verdict = "reproduced" if right else "not reproduced"
@@ -203,8 +204,8 @@ def _no_difference(judgement: Judgement) -> None:
     assert judgement.adjusted is not None and judgement.p_holm is not None  # noqa: PT018
     unit = unit_of(judgement)
     low, high = estimate.interval()
-    margin = f"the margin of ± {number(claim.delta)} {unit}"
-    ours = f"The difference is {number(estimate.value, decimals_of(judgement))} {unit}"
+    margin = with_unit(f"the margin of ± {number(claim.delta)}", unit)
+    ours = with_unit(f"The difference is {number(estimate.value, decimals_of(judgement))}", unit)
     tested = f"the Holm-adjusted interval of the two one-sided tests, {span(judgement, *judgement.adjusted, unit)},"
     if judgement.p_holm < ALPHA:
         judgement.verdict, judgement.why = "reproduced", f"{ours}; {tested} lies inside {margin}"

@@ -85,7 +85,12 @@ def span(judgement: Judgement, low: float, high: float, unit: str = "") -> str:
     """`-0.09 to -0.01 %`: an interval of the estimate as it is shown, cut and with the claim's decimals."""
     decimals = decimals_of(judgement)
     first, last = (number(end, decimals) for end in possible(judgement, low, high))
-    return f"{first} to {last} {unit}".rstrip()
+    return with_unit(f"{first} to {last}", unit)
+
+
+def with_unit(text: str, unit: str) -> str:
+    """`5.2 points`; of a plain number, whose unit is empty, the text alone: no space before what follows it."""
+    return f"{text} {unit}".rstrip()
 
 
 def few_seeds(n: int, planned: int) -> str:
@@ -123,7 +128,7 @@ def ours(judgement: Judgement) -> str:
     said = number(mean, decimals)
     if decimals is not None:  # None: a count
         said += f" ({number(low, decimals)} to {number(high, decimals)})"
-    return f"{said} {unit}".rstrip()
+    return with_unit(said, unit)
 
 
 def shown_value(judgement: Judgement) -> float | None:
