@@ -110,6 +110,29 @@ def test_a_curve_goes_from_held_out_to_transformed_digits_and_its_large_marker_i
     assert "matched at 95 %" in [text.get_text() for text in axes.texts]
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "variant"),
+    [
+        ("affnist_curves", "affnist", "capsnet-r3-recon"),
+        ("affnist_factors", "affnist", "capsnet-r3-recon"),
+        ("multimnist_overlap", "multimnist", "capsnet-r3-recon"),
+    ],
+)
+def test_a_legend_of_many_rows_takes_no_room_from_the_panels(
+    tmp_path: Path, name: str, task: str, variant: str
+) -> None:
+    """As the ablation's 21 rows of affNIST, under whose legend the panel was a third as high and its label cut off."""
+    heights = []
+    for count in (2, 21):
+        rows = [variant, *(f"{variant}+r{k}" for k in range(2, count + 1))]
+        titles = {row: f"A title that leaves room for two columns, {row}" for row in rows}
+        folder = toy.write_toy(tmp_path / str(count), seeds=(0,), tasks={task: rows}, titles=titles)
+        figure = draw(name, folder).figure
+        figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
+    assert heights[1] == pytest.approx(heights[0], rel=0.15)
+
+
 # ---- two digits in one picture ---------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from capsbench.errors import counted
 from capsbench.report.captions import conditions_in_words
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, tidy
+from capsbench.report.figures.style import MUTED, WIDTH, canvas, key, looks, room_for_key, tidy
 from capsbench.report.readers import read_series
 from capsbench.report.results import Results
 
@@ -27,7 +27,7 @@ def draw(results: Results) -> Drawing:
     best = max(float(curve["held_out_accuracy"].max()) for found in curves.values() for curve in found)
     lowest = min(float(curve["held_out_accuracy"].min()) for found in curves.values() for curve in found)
     left = max(lowest, 100 - SHOWN * max(100 - best, 0.4))
-    figure = canvas(WIDTH, 4.0)
+    figure = canvas(WIDTH, 4.0 + room_for_key(results, list(curves)))
     axes = figure.subplots()
     cut = 0  # seeds whose end lies left of the axis
     for variant, found in curves.items():

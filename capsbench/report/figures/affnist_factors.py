@@ -6,7 +6,7 @@ import numpy as np
 
 from capsbench.report.captions import conditions_in_words, range_of
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import key, looks, panel_grid, seeds_and_mean, tidy
+from capsbench.report.figures.style import key, looks, panel_grid, room_for_key, seeds_and_mean, tidy
 from capsbench.report.readers import read_all, scored
 from capsbench.report.results import Results
 
@@ -23,7 +23,7 @@ def draw(results: Results) -> Drawing:
     factors = list(dict.fromkeys(frame["factor"]))
     variants = list(dict.fromkeys(frame["variant"]))
     columns = min(len(factors), 3 if len(factors) in (3, 5, 6) else 2)
-    figure, panels = panel_grid(len(factors), columns, 2.5, above=0.5, sharey=True)
+    figure, panels = panel_grid(len(factors), columns, 2.5, above=0.5 + room_for_key(results, variants), sharey=True)
     for axes, factor in zip(panels, factors, strict=True):
         for variant in variants:
             of = frame[(frame["factor"] == factor) & (frame["variant"] == variant)]

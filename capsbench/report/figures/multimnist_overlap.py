@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capsbench.report.captions import conditions_in_words, pairs_drawn
 from capsbench.report.figures import Drawing, NotDrawnError
-from capsbench.report.figures.style import MUTED, key, looks, panel_grid, seeds_and_mean, tidy
+from capsbench.report.figures.style import MUTED, key, looks, panel_grid, room_for_key, seeds_and_mean, tidy
 from capsbench.report.readers import OVERLAP, read_all, scored
 from capsbench.report.results import Results
 from capsbench.report.tables import spec_for
@@ -24,7 +24,7 @@ def draw(results: Results) -> Drawing:
     metrics = {m.name: m.heading for m in shown[:PANELS]}
     metrics = metrics or {name: name for name in sorted(found)[:PANELS]}
     variants = list(dict.fromkeys(frame["variant"]))
-    figure, panels = panel_grid(len(metrics), min(len(metrics), 2), 2.5, above=0.5)
+    figure, panels = panel_grid(len(metrics), min(len(metrics), 2), 2.5, above=0.5 + room_for_key(results, variants))
     for axes, (metric, label) in zip(panels, metrics.items(), strict=True):
         for variant in variants:
             of = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]

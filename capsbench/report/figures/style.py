@@ -265,6 +265,16 @@ def key(figure: Figure, results: Results, found: Mapping[str, Look], variants: l
     """The legend of the variants by their titles, above the panels, with line and marker as drawn."""
     handles = _handles(found, variants)
     labels = [label(results.plan.title(variant)) for variant in variants]
+    figure.legend(handles, labels, loc="outside upper left", ncols=_key_columns(labels), handlelength=3.2)
+
+
+def room_for_key(results: Results, variants: Sequence[str]) -> float:
+    """Inches that the legend of `key` takes beyond two lines, for which figures have room: else panels would shrink."""
+    labels = [label(results.plan.title(variant)) for variant in variants]
+    lines = -(-len(labels) // _key_columns(labels))
+    return 0.19 * max(0, lines - 2)
+
+
+def _key_columns(labels: Sequence[str]) -> int:
     longest = max(map(len, labels), default=0)
-    columns = max(1, min(len(variants), 4 if longest <= 18 else 3 if longest <= 36 else 2))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=3.2)
+    return max(1, min(len(labels), 4 if longest <= 18 else 3 if longest <= 36 else 2))
