@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import finished
+from finished_runs import Asked, finished
 from rich.console import Console
 
 from capsbench.cli import work as working
+from capsbench.cli.wanted import Wanted
+from capsbench.cli.work import work
 from capsbench.data.source import DataSource
 from capsbench.plan import Cell, House
 
@@ -48,3 +50,16 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(working, "train_cells", train)
     monkeypatch.setattr(working, "evaluate_cells", lambda *_: None)
     return said
+
+
+@pytest.fixture
+def asked(plans: list[Path]) -> Asked:
+    """`work` on both plans: how many runs wait for time, and what was said."""
+
+    def ask(lent: float | None = None, failed: int = 0, **words: tuple[object, ...]) -> tuple[int, str]:
+        console = Console(record=True, width=300)
+        undone = work(console, plans, None, "cpu", 1, Wanted(**words), lent)  # type: ignore[arg-type]
+        assert undone.failed == failed
+        return undone.waiting, console.export_text()
+
+    return ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from capsbench.plan.done import run_digests, tuning_digest
 from capsbench.plan.tuning import Point
 from capsbench.provenance import machine
 
+Asked = Callable[..., tuple[int, str]]  # of the fixture `asked`
 WEIGHTS = "weights that nobody trained"  # what weights.safetensors would be; it is not there
 
 TUNED = """
