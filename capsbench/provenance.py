@@ -239,6 +239,14 @@ def _ask(*command: str, folder: Path | None = None) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def git(*words: str) -> list[str]:
+    """A command of git's that answers about this clone whoever owns it: a group may share one, and its code runs here.
+
+    Of a repository in which the clone only lies git goes on asking whose it is.
+    """
+    return ["git", "-c", f"safe.directory={PACKAGE.parent}", *words]
+
+
 def tree(root: Path) -> dict[str, str]:
     """SHA-256 of every file of the package and its plans under `root`, by name: what a packed commit must still be."""
     files = [path for part in ("capsbench", "config") for path in (root / part).rglob("*") if path.is_file()]
@@ -267,11 +275,11 @@ def git_state() -> dict[str, Any]:
     Results that are in the repository do not count: a report drawn anew changes them, and no number. A file of the
     package that git does not know does. Where git does not answer, as on a disk that hangs, dirty is null.
     """
-    commit = _ask("git", "rev-parse", "HEAD", folder=PACKAGE)
-    tracked = _ask("git", "ls-files", "--error-unmatch", "provenance.py", folder=PACKAGE)
+    commit = _ask(*git("rev-parse", "HEAD"), folder=PACKAGE)
+    tracked = _ask(*git("ls-files", "--error-unmatch", "provenance.py"), folder=PACKAGE)
     if commit is None or tracked is None:
         return _packed() or {"commit": None, "dirty": None}
-    ask = ("git", "status", "--porcelain")
+    ask = git("status", "--porcelain")
     changed = _ask(*ask, "--untracked-files=no", "--", *SOURCE, folder=PACKAGE)
     unknown = _ask(*ask, "--untracked-files=all", "--", ".", folder=PACKAGE)
     known = changed is not None and unknown is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,22 @@ def test_a_clone_is_dirty_by_its_source(clone: Path, name: str | None, dirty: bo
     state = provenance.git_state.__wrapped__()
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=clone, capture_output=True, text=True, check=True)
     assert state == {"commit": head.stdout.strip(), "dirty": dirty}
+
+
+def test_a_clone_that_belongs_to_somebody_else_has_its_commit(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that a group shares on a cluster. A repository around the package that is not its clone stays refused."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own mock of another owner
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    (clone / "config" / "paper.yaml").write_text("changed")
+    state = provenance.git_state.__wrapped__()
+    assert state["commit"] is not None
+    assert state["dirty"] is True
+    deeper = clone / "capsbench" / "deeper"
+    deeper.mkdir()
+    monkeypatch.setattr(provenance, "PACKAGE", deeper)
+    assert provenance.git_state.__wrapped__()["commit"] is None
 
 
 def test_a_file_of_the_package_that_git_does_not_know_makes_it_dirty(clone: Path) -> None:

@@ -24,7 +24,7 @@ from capsbench.files import whole_file, write_json
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files
 from capsbench.plan.routings import is_custom
-from capsbench.provenance import PACKAGE, SOURCE, git_state, is_packed, tree
+from capsbench.provenance import PACKAGE, SOURCE, git, git_state, is_packed, tree
 
 REPOSITORY = PACKAGE.parent
 MEGABYTES = 60
@@ -90,7 +90,7 @@ def pack(console: Console, plans: list[Path], to: Path, python: str, have: Path 
         console.print("affNIST: not in the archive; runs there are measured on affnist-synth (docs/gpu-run.md).")
     source = find_source("mnist")
     verify(source)
-    command = ["git", "archive", "HEAD", "--", *SOURCE]  # no results: what is done here is not done there
+    command = git("archive", "HEAD", "--", *SOURCE)  # no results: what is done here is not done there
     code = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "capsbench-pack"
@@ -141,7 +141,7 @@ def _of_the_commit(file: Path) -> str:
     path = file.resolve()
     if path.is_relative_to(REPOSITORY):
         name = path.relative_to(REPOSITORY).as_posix()
-        command = ["git", "ls-tree", "--name-only", "HEAD", "--", name]
+        command = git("ls-tree", "--name-only", "HEAD", "--", name)
         found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
         if found.strip() and not name.startswith("results/"):
             return name
