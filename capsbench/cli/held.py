@@ -113,22 +113,29 @@ def _refuse_foreign_locks() -> None:
 
 
 def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
-    """A machine with a GPU works on it, unless somebody says otherwise: a CPU takes days for its hours."""
+    """A machine with a GPU works on it, unless somebody says otherwise: a CPU takes days for its hours.
+
+    Of a GPU whose driver has failed nothing is left but CUDA_VISIBLE_DEVICES, by which a batch system names it.
+    """
     import torch
 
     from capsbench.training.device import BATCH_JOBS
 
     if name or os.environ.get("CAPSBENCH_DEVICE") or torch.cuda.is_available() or not gpus():
         return
-    here = machine()
-    if here["gpu"] is None:
-        return
+    here, visible = machine(), os.environ.get("CUDA_VISIBLE_DEVICES")
     why = "which has no CUDA" if torch.version.cuda is None else f"which is for CUDA {torch.version.cuda}"
+    named = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is {visible})"
     words = (
         f"There is a {here['gpu']} (driver {here['driver']}) here that PyTorch {torch.__version__}, {why}, cannot use"
+        f"{named}"
     )
+    remedy = "install one that can"
+    if here["gpu"] is None:
+        words = f"nvidia-smi shows no GPU here, and PyTorch {torch.__version__}, {why}, finds none{named}"
+        remedy = "use another node, since this one's driver may have failed"
     if any(os.environ.get(job) for job in BATCH_JOBS):
-        raise CapsbenchError(f"{words}; install one that can, or set CAPSBENCH_DEVICE=cpu to work on the CPU.")
+        raise CapsbenchError(f"{words}; {remedy}, or set CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
         on_the_cpu = "working on the CPU; with CAPSBENCH_DEVICE=cpu, cells can train side by side."
         console.print(f"{words}: {on_the_cpu}", style="yellow", markup=False)

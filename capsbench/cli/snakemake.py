@@ -43,6 +43,7 @@ ITS_OWN = {  # Snakemake's options that `run` says itself: with the user's, what
     ("--configfiles", None): "it runs the plan that is named first",
     ("--directory", "-d"): "it works where it is called; CAPSBENCH_RESULTS chooses where results go",
 }
+NO_GPU = ("", "-1", "NoDevFiles")  # in CUDA_VISIBLE_DEVICES; the last is older SLURMs' word in a job without one
 # Seconds in which what got a signal together with `capsbench run` ends by itself: a job saves, Snakemake cleans up.
 GRACE: dict[int, float] = {signal.SIGTERM: 1.0, signal.SIGINT: 3.0}
 SOLVER_FILES = 1 << 20  # bytes: room for the programs that Snakemake's scheduler writes for its solver, and more
@@ -102,7 +103,7 @@ def gpus() -> int:
         return 1 if number else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+        return len([name for name in visible.split(",") if name.strip() not in NO_GPU])
     if (program := shutil.which("nvidia-smi")) is None:
         return 0
     return _listed(program)

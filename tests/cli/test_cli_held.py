@@ -101,6 +101,24 @@ def test_a_batch_job_does_not_hold_a_gpu_to_work_on_the_cpu(console: Console, mo
 
 
 @pytest.mark.usefixtures("_mock_gpu")
+def test_a_batch_job_whose_gpu_has_lost_its_driver_does_not_work_on_the_cpu(
+    console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A mock of NVIDIA's program on a node whose driver has failed: it names no GPU, and PyTorch finds none."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'\nexit 9\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with held.held_device(console, None, 1):
+        pass
+    assert "finds none (CUDA_VISIBLE_DEVICES is 3): working on the CPU" in text(console)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    with pytest.raises(CapsbenchError, match="use another node, "), held.held_device(console, None, 1):
+        pass
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")  # what older SLURMs say in a job that asked for none
+    with held.held_device(console, None, 1) as chosen:
+        assert chosen.type == "cpu"
+
+
+@pytest.mark.usefixtures("_mock_gpu")
 @pytest.mark.parametrize(
     ("device", "variables"), [("cpu", {}), (None, {"CAPSBENCH_DEVICE": "cpu"}), (None, {"CUDA_VISIBLE_DEVICES": ""})]
 )

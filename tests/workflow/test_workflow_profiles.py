@@ -87,6 +87,7 @@ def two_mock_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("CAPSBENCH_DEVICE", "cuda:1", 1),
         ("CUDA_VISIBLE_DEVICES", "", 0),
         ("CUDA_VISIBLE_DEVICES", "-1", 0),
+        ("CUDA_VISIBLE_DEVICES", "NoDevFiles", 0),
         ("CUDA_VISIBLE_DEVICES", "1", 1),
         ("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1,GPU-7", 3),
     ],
