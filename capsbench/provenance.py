@@ -216,6 +216,8 @@ def _closure(roots: Iterable[str], outside: Mapping[str, Path]) -> tuple[dict[st
 # ---- machine -------------------------------------------------------------------------------------------------------
 
 
+# With one of these torch takes other instructions, or fewer threads than it counts, and comes to other bits.
+ALTERING = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "ONEDNN_MAX_CPU_ISA")
 SOURCE = (":(top)", ":(top,exclude)results")  # of the repository, as git names it
 
 
@@ -328,7 +330,8 @@ def processor(cpuinfo: Path) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores and GPU of this machine. No host name: it says nothing about a number."""
+    """Processor, cores and GPU of this machine, and its variables that alter bits. No host name: it alters none."""
+    altering = [f"{name}={os.environ[name]}" for name in ALTERING if os.environ.get(name)]
     gpu, driver = _gpu(_gpu_at_work())
     torch = sys.modules.get("torch")
     return {
@@ -338,4 +341,5 @@ def machine() -> dict[str, Any]:
         "driver": driver,
         "cuda": torch.version.cuda if torch is not None and gpu else None,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **({"environment": " ".join(altering)} if altering else {}),
     }

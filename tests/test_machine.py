@@ -5,7 +5,7 @@ import platform
 
 from tools import unavailable
 
-from capsbench.provenance import cores, processor
+from capsbench.provenance import ALTERING, cores, machine, processor
 
 
 def cpuinfo(folder, *lines):
@@ -38,3 +38,13 @@ def test_the_cores_are_those_that_this_process_may_use():
         assert cores() == 1
     finally:
         os.sched_setaffinity(0, before)
+
+
+def test_variables_are_named_that_let_the_same_threads_compute_other_bits(monkeypatch):
+    for name in ALTERING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # which --threads replaces
+    assert "environment" not in machine()
+    monkeypatch.setenv("OMP_DYNAMIC", "true")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert machine()["environment"] == "ATEN_CPU_CAPABILITY=avx2 OMP_DYNAMIC=true"

@@ -188,11 +188,18 @@ def circumstances(stored: Manifest, again: Manifest) -> list[str]:
     words += _changed({"versions": stored.versions}, {"versions": again.versions})
     parts = (
         (("device", "threads", "precision", "routing", "convolutions"), stored.resolved, again.resolved),
-        (("processor", "gpu", "driver", "cuda"), stored.machine, again.machine),
+        (("processor", "gpu", "driver", "cuda", "environment"), stored.machine, again.machine),
     )
     for names, first, second in parts:
         words += _changed({name: first.get(name) for name in names}, {name: second.get(name) for name in names})
     return words
+
+
+def other_parts(stored: Manifest) -> list[str]:
+    """That a stored run was stopped and gone on with: what it was begun with and on is nowhere."""
+    if not stored.resumed:
+        return []
+    return [f"resumed: {stored.resumed}; the manifest names only the versions and the machine of the last part"]
 
 
 def _changed(stored: Mapping[str, Any], again: Mapping[str, Any], where: str = "") -> Iterator[str]:

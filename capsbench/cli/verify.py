@@ -66,6 +66,7 @@ def verify_run(
     from capsbench.cli.second_making import (
         circumstances,
         condition_differences,
+        other_parts,
         row_differences,
         scored_otherwise,
         weight_differences,
@@ -107,7 +108,7 @@ def verify_run(
         console.print(f"  {line}", markup=False)
     if words or different:
         console.print(f"{key}: not identical.", style="bold red")
-        reasons = circumstances(manifest, again) + scored
+        reasons = circumstances(manifest, again) + scored + other_parts(manifest)
         console.print("What else differs:" if reasons else _NO_REASON)
         for line in reasons:
             console.print(f"  {line}", markup=False)

@@ -199,6 +199,7 @@ class Manifest(ResultsFile):
     peak_memory_mb: float | None = None
     started: str | None = None
     finished: str | None = None
+    resumed: Count | None = None
     versions: dict[str, str | None] = {}
     machine: dict[str, Any] = {}
     git: Git = Git()

@@ -23,6 +23,7 @@ OF_A_TASK: dict[str, Aspect] = {  # the runs of a task are compared with each ot
     "device": lambda run: str(run.manifest.resolved.get("device")).split(":")[0],  # cuda:0 and cuda:1 are alike
     "gpu": lambda run: str(run.manifest.machine.get("gpu")),
     "processor": lambda run: str(run.manifest.machine.get("processor")),
+    "environment variables": lambda run: str(run.manifest.machine.get("environment", "none that alter bits")),
 }
 OF_A_CELL: dict[str, Aspect] = {  # the seeds of a cell are averaged; its neighbours may well differ in these
     "precision": lambda run: str(run.manifest.resolved.get("precision")),

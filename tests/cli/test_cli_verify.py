@@ -15,7 +15,7 @@ import torch
 from places import REPOSITORY, Place
 from rich.console import Console
 
-from capsbench.cli.second_making import array_differences, row_differences
+from capsbench.cli.second_making import row_differences
 from capsbench.cli.verify import _make, _plan_of, _threads_of, choose, verify_run
 from capsbench.data.source import find_source
 from capsbench.errors import CapsbenchError, PlanError
@@ -130,12 +130,16 @@ def test_another_plan_thread_or_version_is_named_as_the_reason(place) -> None:
     place.plan(variants="[cnn, diverging]", seeds=[0, 1], steps=6)
     change(place.results / CNN / "manifest.json", "versions", "torch", value="1.0")
     change(place.results / CNN / "manifest.json", "machine", "processor", value="an abacus")
+    change(place.results / CNN / "manifest.json", "machine", "environment", value="OMP_DYNAMIC=true")
+    change(place.results / CNN / "manifest.json", "resumed", value=1)
     said = place.capsbench("verify", place.results, "--run", "mnist/cnn/seed-0", "--threads", 2)
     assert said.code == 1, said.text
     for words in (
         "config: steps: was 4, now 6; training.steps: was 4, now 6",
         "versions.torch: was 1.0, now ",
         "processor: was an abacus, now ",
+        "environment: was OMP_DYNAMIC=true, now None",
+        "resumed: 1; the manifest names only the versions and the machine of the last part",
         "threads: was 1, now 2",
     ):
         assert words in said.out
@@ -298,18 +302,6 @@ def test_a_plan_among_the_results_is_not_followed_unasked(described: Path) -> No
         _plan_of(described, None)
 
 
-def test_differences_of_arrays() -> None:
-    a = {"x": np.array([1.0, np.nan, 3.0]), "y": np.zeros(2), "z": np.array([0.0]), "only": np.zeros(1)}
-    b = {"x": np.array([1.0, np.nan, 3.5]), "y": np.zeros(3), "z": np.array([-0.0])}
-    assert array_differences(a, b) == [
-        "only is only in the stored making",
-        "x differs in 1 of 3 values, by 0.5 at most",
-        "y is float64 [2], now float64 [3]",
-        "z differs in 1 of 1 values, by 0 at most",
-    ]
-    assert array_differences(a, a) == []
-
-
 @pytest.mark.parametrize(
     ("again", "words"),
     [
@@ -330,21 +322,3 @@ def test_differences_of_what_was_measured_along_training(tmp_path: Path, again: 
         if text is not None:
             (folder / "curve.csv").write_text(text)
     assert row_differences(stored, second) == (words, ["curve.csv"])
-
-
-@pytest.mark.parametrize(
-    ("stored", "again", "words"),
-    [
-        ([np.nan, 1.0, 2.0], [1.0, 1.0, 2.0], "1 of 3 values, 1 of them NaN or infinite"),
-        ([np.nan, 1.0, 2.0], [1.0, 1.25, 2.0], "2 of 3 values, by 0.25 at most, 1 of them NaN or infinite"),
-        ([np.inf, np.inf, 2.0], [1.0, np.inf, 2.5], "2 of 3 values, by 0.5 at most, 1 of them NaN or infinite"),
-        ([[1, 200], [3, 4]], [[1, 7], [4, 4]], "2 of 4 values, by 193 at most"),
-        ([True, True], [True, False], "1 of 2 values, by 1 at most"),
-        (["seven", "eight"], ["seven", "three"], "1 of 2 values"),
-    ],
-)
-@pytest.mark.filterwarnings("error")
-def test_values_that_differ_are_counted_by_their_bytes(stored: object, again: object, words: str) -> None:
-    kind = np.uint8 if isinstance(stored, list) and isinstance(stored[0], list) else None
-    sides = [{"x": np.array(values, dtype=kind)} for values in (stored, again)]
-    assert array_differences(*sides) == [f"x differs in {words}"]

@@ -89,6 +89,7 @@ def test_a_copy_that_calls_itself_another_seed_is_known_by_its_weights(folder: P
     [
         ({"versions": {"torch": "2.12.0"}}, "torch: 14 runs with 2.11.0; 1 run with 2.12.0 (cnn/seed-1)", None),
         ({"machine": {"processor": "Arm"}}, "processor: 14 runs with AMD EPYC; 1 run with Arm (cnn/seed-1)", None),
+        ({"machine": {"environment": "MKL_CBWR=AVX2"}}, "alter bits; 1 run with MKL_CBWR=AVX2 (cnn/seed-1)", None),
         ({"resolved": {"device": "cuda:0"}}, "device: 14 runs with cpu; 1 run with cuda (cnn/seed-1)", None),
         ({"resolved": {"precision": "bf16"}}, "precision: 2 runs with float32; 1 run with bf16 (cnn/seed-1)", "cnn"),
         ({"resolved": {"threads": 8}}, "threads: 2 runs with 1; 1 run with 8 (cnn/seed-1)", "cnn"),
