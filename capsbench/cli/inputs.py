@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capsbench.cli.compiler import leave_out_compiler
 from capsbench.errors import CapsbenchError, DataError, PlanError, RoutingError
 from capsbench.plan import Cell, House
-from capsbench.plan.custom import forget_others
-from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots
+from capsbench.plan.custom import custom_files, forget_others
+from capsbench.plan.done import TASK_MODULES, evaluation_roots, training_roots, training_source
 from capsbench.plan.outside import code_named
 from capsbench.plan.routings import is_custom
 from capsbench.plan.variants import MODELS
@@ -50,13 +52,34 @@ def in_words_of_the_plan(house: House, cell: Cell) -> Iterator[None]:
         raise DataError(f"{house.path}: {cell.label}: {error}") from error
 
 
+def refuse_edited(house: House, cell: Cell) -> None:
+    """Raise RoutingError where code beside the plan was edited since this command took its digest, and is not imported.
+
+    Its runs would be of the new file, and known by the digest of the old one. What was imported stays as it was.
+    """
+    folder, module = house.path.parent, cell.routing.partition(":")[0]
+    if not is_custom(cell.routing):
+        return
+    forget_others(cell.routing, folder)
+    files = custom_files(cell.routing, folder)
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    if loaded is not None and module in files and Path(loaded).resolve() == files[module].resolve():
+        return
+    as_it_was, as_it_is = training_source(house, cell), training_source(replace(house, custom_sources={}), cell)
+    if as_it_is != as_it_was:
+        raise RoutingError(
+            f"{house.path}: {cell.label}: {code_named(cell.spec)} was edited after this command began; say it again."
+        )
+
+
 @contextlib.contextmanager
 def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
     """Within: what code beside the plan raises after its trial is a sentence with its line, as in the trial.
 
-    Raises RoutingError for an error that comes from there; any other is ours, and keeps its traceback.
+    Raises RoutingError for an error that comes from there; any other is ours, and keeps its traceback. Raises it as
+    `refuse_edited`, too.
     """
-    forget_others(cell.routing, house.path.parent)
+    refuse_edited(house, cell)
     try:
         yield
     except CapsbenchError:
@@ -111,6 +134,7 @@ def try_routings(console: Console, house: House, cells: Iterable[Cell]) -> None:
         size = cell.options.IMAGE[0]
         if is_custom(cell.routing):
             console.print(f"{cell.label}: {code_named(cell.spec)} is tried on a few images", markup=False)
+        refuse_edited(house, cell)
         try:
             model = (build_and_try_twice if is_custom(cell.routing) else build_and_try)(cell.spec, size, folder)
             _refuse_idle_passes(model, cell)
