@@ -9,11 +9,11 @@ import ast
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from capsbench.errors import PlanError, nearest
-from capsbench.plan.routings import is_custom
+from capsbench.plan.routings import ROUTINGS, is_custom
 from capsbench.provenance import PACKAGE
 
 
@@ -69,6 +69,12 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
                 found[part] = path
                 waiting.extend(_imports(path, part))
     return found
+
+
+def routings_named(files: Iterable[Path]) -> list[str]:
+    """The suite's routings that files name in words, as `route("kmeans", votes)` does: no import leads there."""
+    words = {node.value for path in files for node in ast.walk(_parse(path)) if isinstance(node, ast.Constant)}
+    return sorted(words & ROUTINGS.keys())
 
 
 def _is_installed(root: Path) -> bool:

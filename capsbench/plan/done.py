@@ -10,7 +10,7 @@ from typing import Any
 from capsbench.errors import PlanError
 from capsbench.files import read_record
 from capsbench.plan.claims import load_claims
-from capsbench.plan.custom import custom_files
+from capsbench.plan.custom import custom_files, routings_named
 from capsbench.plan.routings import is_custom
 from capsbench.plan.runs import Cell, House
 from capsbench.plan.same_bits import same_sources
@@ -30,7 +30,8 @@ DECIDE = ("config", "training_source", "data", "test_set")  # of a run's digests
 def training_source(house: House, cell: Cell) -> str:
     """Digest of the source that decides a run's weights: trainer, stream, probe, model, routing.
 
-    Of a routing outside the package it covers the user's files too. Raises PlanError where one of them is not Python.
+    Of a routing outside the package it covers the user's files too, and the suite's routings that they name in words.
+    Raises PlanError where one of them is not Python.
     """
     roots = training_roots(cell)
     if not is_custom(cell.routing):
@@ -38,7 +39,9 @@ def training_source(house: House, cell: Cell) -> str:
     # Once a house: a process imports the user's file once, and what it trains later it trains with that.
     known = house.custom_sources
     if (key := (*roots, cell.routing)) not in known:
-        known[key] = source_digest(roots, custom_files(cell.routing, house.path.parent))
+        files = custom_files(cell.routing, house.path.parent)
+        named = [f"capsbench.routing.{name.replace('-', '_')}" for name in routings_named(files.values())]
+        known[key] = source_digest([*roots, *named], files)
     return known[key]
 
 

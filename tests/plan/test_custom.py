@@ -13,6 +13,7 @@ from capsbench.errors import PlanError
 from capsbench.plan import House
 from capsbench.plan.custom import custom_files, forget_others
 from capsbench.plan.done import run_digests
+from capsbench.plan.load import load_plan
 from capsbench.provenance import PACKAGE
 
 PLAN = """
@@ -155,6 +156,22 @@ def test_what_it_imports_of_the_package_is_in_the_digest(folder: Path, monkeypat
     assert digests(folder)[1] != before[1]
 
 
+def test_a_routing_of_the_suite_that_it_calls_by_name_is_in_the_digest_too(folder: Path, monkeypatch) -> None:
+    from capsbench import provenance
+
+    (folder / "my_file.py").write_text(
+        "from capsbench.routing import route\ndef my_routing(votes): return route('self-attention', votes)\n"
+    )
+    before = digests(folder)
+    real = provenance._looked_at
+    changed = ("another source", ())
+    monkeypatch.setattr(
+        provenance, "_looked_at", lambda path: changed if path.name == "self_attention.py" else real(path)
+    )
+    assert digests(folder)[0] == before[0]
+    assert digests(folder)[1] != before[1]
+
+
 @pytest.mark.parametrize(
     ("file", "variant", "sentence"),
     [
@@ -201,6 +218,14 @@ def test_a_bare_routing_is_the_paper_s_capsnet_with_another_routing(folder: Path
     assert (mine.squash, mine.normaliser, mine.iterations) == (None, None, 3)
     same = paper.model_dump(exclude={"title", "source", "routing", "squash", "normaliser", "reconstruction"})
     assert {key: value for key, value in mine.model_dump().items() if key in same} == same
+
+
+def test_a_routing_of_one_s_own_is_not_of_the_source_of_its_base(folder: Path) -> None:
+    text = PLAN.replace("VARIANT", "mine") + OWN
+    (folder / "plan.yaml").write_text(text)
+    said = load_plan(folder / "plan.yaml")[1]["mine"]
+    assert said.routing == "my_file:my_routing"
+    assert said.source == ""
 
 
 def test_files_of_another_plan_s_folder_are_imported_anew_and_no_others(folder: Path, monkeypatch) -> None:
