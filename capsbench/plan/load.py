@@ -107,11 +107,14 @@ def build_spec(values: dict[str, Any], file: Path, name: str, own: Collection[st
 def changed(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """A variant's values: its base's and its own. Another routing comes with its own passes, squash and options.
 
-    It is called by its own name where it says no title: two rows of a table would else be called the same.
+    It is called by its own name where it says no title: two rows of a table would else be called the same. A routing
+    from outside is not of its base's source.
     """
     base = {key: value for key, value in base.items() if key != "title"}
     if own.get("routing", base.get("routing", "dynamic")) != base.get("routing", "dynamic"):
         base = {key: value for key, value in base.items() if key not in RoutingOptions.OF_THE_ROUTING}
+        if is_custom(str(own.get("routing"))):  # nobody published it with the base
+            base.pop("source", None)
     return base | own
 
 
