@@ -40,8 +40,8 @@ SETTINGS = {  # of torch, for the whole process: with another, every row that tr
 def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
-    Raises RoutingError as `build_and_try`, `refuse_other_settings`, and `try_twice` with `refuse_unsaved`, or
-    `try_again`.
+    Raises RoutingError as `build_and_try`, `refuse_other_settings`, `try_twice` with `refuse_unsaved` or `try_again`,
+    and `_try_after_inference`.
     """
     before = torch_settings()
     model = build_and_try(spec, image_size, folder)
@@ -51,12 +51,28 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
             try_again(model, image_size, folder)
         else:
             _try_routing_again(model, spec, image_size, folder)
+        _try_after_inference(spec, image_size, folder)
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
         again = "tried again, shown one image alone or built anew with the same weights"
         raise RoutingError(f"{code_named(spec)}: {again}, {_what(error, folder)}") from error
     return model
+
+
+def _try_after_inference(spec: Spec, image_size: int, folder: Path) -> None:
+    """Train a model that was evaluated first, as attacks and the table of costs do. Raises RoutingError, naming it."""
+    model = channels_last(_built(spec, image_size, folder, 0))
+    images = torch.rand(2, 1, image_size, image_size)  # [B, 1, H, W]
+    with torch.inference_mode():
+        model.eval()(images)
+    try:
+        model.train()(images).scores.sum().backward()
+    except RuntimeError as error:  # torch's, for a tensor that was made in inference mode
+        raise RoutingError(
+            f"{code_named(spec)}: trained after it was evaluated, {_what(error, folder)} Make in the constructor, as a "
+            "buffer, what one call keeps for the next."
+        ) from error
 
 
 def _try_routing_again(model: nn.Module, spec: Spec, image_size: int, folder: Path) -> None:
