@@ -110,6 +110,20 @@ def _comes_from(error: BaseException, folder: Path) -> bool:
     return whose[-1:] == ["user"]
 
 
+def with_its_line(error: RoutingError, folder: Path) -> str:
+    """An error's words, with the user's line that it came through where they name none, as of one in an import."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = []
+    for frame in traceback.extract_tb(cause.__traceback__):
+        path = Path(frame.filename).resolve()
+        others = path.is_relative_to(PACKAGE) or "site-packages" in path.parts
+        if path.is_relative_to(folder.resolve()) and not others:
+            lines.append(f"{path.name}, line {frame.lineno}")
+    return f"{error} See {lines[-1]}." if lines and lines[-1] not in str(error) else str(error)
+
+
 def try_routings(console: Console, house: House, cells: Iterable[Cell]) -> None:
     """Try, on small batches, each routing among `cells` that is from outside or has options of its own, and each model.
 
@@ -142,7 +156,7 @@ def try_routings(console: Console, house: House, cells: Iterable[Cell]) -> None:
                 try_passes(model, size, folder, passes_of(model, cell.spec))
         except RoutingError as error:
             of = "" if cell.variant == cell.routing else f"variant {cell.variant}: "
-            raise RoutingError(f"{house.path}: {of}{error}") from error
+            raise RoutingError(f"{house.path}: {of}{with_its_line(error, folder)}") from error
 
 
 def _refuse_idle_passes(model: nn.Module, cell: Cell) -> None:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from capsbench.errors import PlanError, nearest
+from capsbench.cli.inputs import with_its_line
+from capsbench.errors import PlanError, RoutingError, nearest
 from capsbench.plan import load_variants
 from capsbench.plan.custom import check_custom
 from capsbench.plan.load import custom_variant, load_plan
@@ -144,7 +145,10 @@ def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
         from capsbench.models.repeatable import build_and_try_twice
 
         width = 1 if isinstance(spec, OutsideSpec) else TRIAL_WIDTH  # whose width is its own business
-        build_and_try_twice(spec.scaled(width), TASKS[spec.home].IMAGE[0], folder)
+        try:
+            build_and_try_twice(spec.scaled(width), TASKS[spec.home].IMAGE[0], folder)
+        except RoutingError as error:
+            raise RoutingError(with_its_line(error, folder)) from error
     return spec
 
 
