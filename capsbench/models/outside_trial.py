@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.first_state import refuse_other_seeds, refuse_other_state, refuse_own_seed
@@ -16,6 +16,7 @@ from capsbench.models.steady import refuse_unsaved, refuse_unsteady
 from capsbench.models.trial import _what
 
 BOUNDED = ("margin", "spread", "nll")  # losses of lengths, activations and probabilities
+BLOCK = 16  # channels that oneDNN takes at once with AVX-512 (8 with AVX2)
 
 
 def try_model(model: Outside, image_size: int, folder: Path) -> None:
@@ -48,6 +49,7 @@ def try_again(model: Outside, image_size: int, folder: Path) -> None:
 
 def _try(model: Outside, image_size: int, folder: Path) -> None:
     refuse_other_state(model.net, model.name)
+    _refuse_overrun(model)
     if not any(parameter.requires_grad for parameter in model.net.parameters()):
         raise RoutingError(f"{model.name}: it has no parameter that learns.")
     first, second, other = (_built(model, image_size, folder, seed) for seed in (0, 0, 1))
@@ -87,6 +89,24 @@ def _try(model: Outside, image_size: int, folder: Path) -> None:
     with torch.no_grad():
         _check_values(model, first.eval()(shown).scores)
     refuse_unsaved(first, other, shown, "scores", model.name)
+
+
+def _refuse_overrun(model: Outside) -> None:
+    """Raise RoutingError for a convolution whose gradient, on a CPU, writes past its memory: the process may die of it.
+
+    It is one of 1x1 with a stride and fewer input channels than a block, channels innermost, as all convolutions train
+    here (oneDNN, issue 6035, not mended in the PyTorch of the lock file). With one channel both layouts are the same.
+    """
+    for name, module in model.net.named_modules():
+        if not isinstance(module, nn.Conv2d) or module.kernel_size != (1, 1) or max(module.stride) == 1:
+            continue
+        if 1 < module.in_channels < BLOCK and module.groups == 1 and module.padding in ((0, 0), "valid"):
+            high, wide = module.stride
+            raise RoutingError(
+                f"{model.name}: {name} is a 1x1 convolution of {module.in_channels} channels with a stride, whose "
+                f"gradient on a CPU damages memory under {BLOCK} channels; give it x[:, :, ::{high}, ::{wide}] and no "
+                "stride, which is the same."
+            )
 
 
 def _check_values(model: Outside, scores: Tensor) -> None:

@@ -6,6 +6,7 @@ Nothing of the user's is imported here: a plan is checked, and digests are taken
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import sys
 import sysconfig
@@ -74,7 +75,7 @@ def custom_files(name: str, folder: Path) -> dict[str, Path]:
 def routings_named(files: Iterable[Path]) -> list[str]:
     """The suite's routings that files name in words, as `route("kmeans", votes)` does: no import leads there."""
     words = {node.value for path in files for node in ast.walk(_parse(path)) if isinstance(node, ast.Constant)}
-    return sorted(words & ROUTINGS.keys())
+    return sorted(ROUTINGS.keys() & words)
 
 
 def _is_installed(root: Path) -> bool:
@@ -84,12 +85,19 @@ def _is_installed(root: Path) -> bool:
 
 
 def forget_others(name: str, folder: Path | None) -> None:
-    """Let Python import the files of a routing or model outside anew where those of another plan have their names."""
+    """Let Python import the files of a routing or model outside anew where those of another plan have their names.
+
+    Anew is from what a file says, as its digest is: Python's bytecode counts as the file's if size and second agree.
+    """
     if folder is None or not is_custom(name):
         return
     for module, path in custom_files(name, folder).items():
         loaded = getattr(sys.modules.get(module), "__file__", None)
-        if loaded is None or Path(loaded).resolve() == path.resolve():
+        if loaded is not None and Path(loaded).resolve() == path.resolve():
+            continue
+        with contextlib.suppress(OSError):  # there is none; or it is of somebody whose folder is not ours to write in
+            Path(importlib.util.cache_from_source(str(path))).unlink()
+        if loaded is None:
             continue
         not_the_user_s = (*sys.stdlib_module_names, "capsbench")
         if not _is_installed(Path(loaded).parent) and module.partition(".")[0] not in not_the_user_s:

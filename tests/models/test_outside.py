@@ -141,6 +141,42 @@ def test_a_width_that_changes_nothing_is_refused(folder: Path) -> None:
         build_model(spec_of("Logits").scaled(0.125), 28, folder)
 
 
+@pytest.mark.parametrize(
+    ("channels", "options", "refused"),
+    [
+        (2, {}, True),
+        (15, {}, True),
+        (4, {"stride": [1, 2]}, True),
+        (4, {"padding": "valid"}, True),
+        (1, {}, False),
+        (16, {}, False),
+        (4, {"stride": 1}, False),
+        (4, {"groups": 4}, False),
+        (4, {"padding": 1}, False),
+        (4, {"kernel_size": 2}, False),
+    ],
+)
+def test_a_convolution_whose_gradient_damages_memory_is_refused(
+    folder: Path, channels: int, options: dict[str, object], refused: bool
+) -> None:
+    """The others are tried; one of these would take the process with it, or not, and on another machine otherwise."""
+    spec = spec_of("Strided", model_options={"channels": channels, **options})
+    if not refused:
+        build_and_try_twice(spec, 28, folder)
+        return
+    with pytest.raises(RoutingError, match=f"skip is a 1x1 convolution of {channels} channels with a stride, whose"):
+        build_and_try_twice(spec, 28, folder)
+
+
+def test_what_is_to_be_done_instead_of_it_is_the_same() -> None:
+    torch.manual_seed(0)
+    images, skip = torch.rand(3, 4, 28, 28), torch.nn.Conv2d(4, 8, 1, stride=(2, 3))
+    with torch.no_grad():
+        expected = skip(images)
+        skip.stride = (1, 1)
+        torch.testing.assert_close(skip(images[:, :, ::2, ::3]), expected)
+
+
 def test_probabilities_sum_to_one(folder: Path) -> None:
     with pytest.raises(RoutingError, match=r"loss nll takes scores that sum to 1, not to [3-7]"):
         build_and_try_twice(spec_of("Sigmoids", loss="nll"), 28, folder)

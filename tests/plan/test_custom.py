@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -255,3 +257,18 @@ def test_two_variants_in_one_folder_are_refused(folder: Path) -> None:
     (folder / "plan.yaml").write_text(text)
     with pytest.raises(PlanError, match=r"my_file:my_routing and my_file.my_routing would share the folder"):
         House.load(folder / "plan.yaml")
+
+
+def test_what_is_imported_is_the_file_and_not_the_bytecode_of_one_as_long_and_as_old(tmp_path: Path) -> None:
+    """As an archive with fixed times unpacks it: its digest is the new file's, and Python would run the old one."""
+    path, program = tmp_path / "of_one_second.py", "import of_one_second; print(of_one_second.LEARNS)"
+    said = []
+    for value, name in ((1, None), (2, None), (2, "of_one_second:Mine")):
+        path.write_text(f"LEARNS = {value}\nclass Mine: pass\n")
+        os.utime(path, (1e9, 1e9))
+        if name is not None:
+            forget_others(name, tmp_path)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        command = [sys.executable, "-c", program]
+        said.append(subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).strip())
+    assert said == ["1", "1", "2"]  # the second is Python's way, which this is about
