@@ -57,7 +57,7 @@ def test_a_wait_for_another_process_ends_in_time(
     wanted = Wanted(tasks=("mnist",), variants=("cnn",), seeds=(0,))
     with sole(house.run_folder(house.cell("mnist", "cnn"), 0), print):
         undone = work(console, plans[:1], 5, "cpu", 1, wanted)
-    assert undone == (1, 0)
+    assert undone == (1, 0, 0)
     assert "time was up while waiting for the process that is at work on" in console.export_text()
 
 
@@ -74,7 +74,7 @@ def test_an_evaluation_that_can_save_itself_is_stopped_in_time(
 
     monkeypatch.setattr(working, "evaluate_cells", evaluate)
     console = Console(record=True, width=300)
-    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
+    assert work(console, plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0, 0)
     assert "stopped, saved after 5 of 80" in console.export_text()
     assert begun == ["a mnist/cnn 0"]
 
@@ -90,5 +90,5 @@ def test_what_was_trained_when_time_was_up_is_not_evaluated(
 
     monkeypatch.setattr(working, "train_cells", trains)
     monkeypatch.setattr(working, "evaluate_cells", lambda *_: begun.append("evaluated"))
-    assert work(Console(quiet=True), plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0)
+    assert work(Console(quiet=True), plans, 5, "cpu", 1, Wanted(seeds=(0,))) == (8, 0, 0)
     assert begun == ["a mnist/cnn 0"]
