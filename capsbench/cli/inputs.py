@@ -112,16 +112,13 @@ def _comes_from(error: BaseException, folder: Path) -> bool:
 
 def with_its_line(error: RoutingError, folder: Path) -> str:
     """An error's words, with the user's line that it came through where they name none, as of one in an import."""
+    from capsbench.models.trial import _what
+
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    lines = []
-    for frame in traceback.extract_tb(cause.__traceback__):
-        path = Path(frame.filename).resolve()
-        others = path.is_relative_to(PACKAGE) or "site-packages" in path.parts
-        if path.is_relative_to(folder.resolve()) and not others:
-            lines.append(f"{path.name}, line {frame.lineno}")
-    return f"{error} See {lines[-1]}." if lines and lines[-1] not in str(error) else str(error)
+    line, through_it, _ = _what(cause, folder).partition(": it raised ")
+    return f"{error} See {line}." if through_it and line not in str(error) else str(error)
 
 
 def try_routings(console: Console, house: House, cells: Iterable[Cell]) -> None:
