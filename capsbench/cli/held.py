@@ -126,14 +126,13 @@ def _say_if_a_gpu_is_no_use(console: Console, name: str | None) -> None:
     here, visible = machine(), os.environ.get("CUDA_VISIBLE_DEVICES")
     why = "which has no CUDA" if torch.version.cuda is None else f"which is for CUDA {torch.version.cuda}"
     named = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is {visible})"
-    words = (
-        f"There is a {here['gpu']} (driver {here['driver']}) here that PyTorch {torch.__version__}, {why}, cannot use"
-        f"{named}"
-    )
-    remedy = "install one that can"
+    pytorch = f"PyTorch {torch.__version__}, {why},"
     if here["gpu"] is None:
-        words = f"nvidia-smi shows no GPU here, and PyTorch {torch.__version__}, {why}, finds none{named}"
+        words = f"nvidia-smi shows no GPU here, and {pytorch} finds none{named}"
         remedy = "use another node, since this one's driver may have failed"
+    else:
+        words = f"There is a {here['gpu']} (driver {here['driver']}) here that {pytorch} cannot use{named}"
+        remedy = "install one that can"
     if any(os.environ.get(job) for job in BATCH_JOBS):
         raise CapsbenchError(f"{words}; {remedy}, or set CAPSBENCH_DEVICE=cpu to work on the CPU.")
     if words not in _said:
