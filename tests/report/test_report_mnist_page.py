@@ -284,7 +284,7 @@ def test_what_it_took(results) -> None:
         assert {manifest.git.commit[:7] for manifest in of_row[name]} == {commit}
         assert commit in PAGE
     told = said(
-        r"\(\[(\d+) to (\d+) s\]\([^)]*\) for CapsNet's five seeds, (\d+) s for each of the CNN's two\)", README
+        r"\[(\d+) to (\d+) s\]\([^)]*\) for CapsNet's five seeds, (\d+) s for each of the CNN's two\)", README
     )
     rows = [seconds, of_one, of_plain, of_neither]
     assert told == pytest.approx([min(rows), max(rows), of_cnn[1].seconds], abs=0.501)

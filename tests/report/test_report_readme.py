@@ -129,7 +129,7 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
         r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \([^)]*\), (\d+) \*\*not reproduced\*\* \([^)]*\), "
-        r"(\d+) undecided, and (\d+) not run\."
+        r"(\d+) undecided, and (\d+) not run:"
     ) == (len(claims), *(counts[verdict] for verdict in ("reproduced", "not reproduced", "undecided", "not run")))
     total, undecided, idle, *parts = numbers(
         r"Of these (\d+) claims (\d+) are undecided by `config/paper.yaml`, and (\d+) not run: (\d+) cannot be tested "
