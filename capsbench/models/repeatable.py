@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from capsbench.plan.variants import Spec
 SETTINGS = {  # of torch, for the whole process: with another, every row that trains after it would be another
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "the default dtype": torch.get_default_dtype,
+    "the default device": torch.get_default_device,
     "deterministic algorithms": torch.get_deterministic_debug_mode,
     "the number of threads": torch.get_num_threads,
     "gradients": torch.is_grad_enabled,
@@ -40,12 +42,15 @@ SETTINGS = {  # of torch, for the whole process: with another, every row that tr
 def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
-    Raises RoutingError as `build_and_try`, `refuse_other_settings`, `try_twice` with `refuse_unsaved` or `try_again`,
-    and `_try_after_inference`.
+    Raises RoutingError as `build_and_try`, `refuse_other_folder`, `refuse_other_settings`, `try_twice` with
+    `refuse_unsaved` or `try_again`, and `_try_after_inference`.
     """
-    before = torch_settings()
-    model = build_and_try(spec, image_size, folder)
-    refuse_other_settings(before, code_named(spec))
+    here, before = Path.cwd(), torch_settings()
+    try:
+        model = build_and_try(spec, image_size, folder)
+    finally:  # what went wrong may have come of a setting, which is then the better word
+        refuse_other_folder(here, code_named(spec))
+        refuse_other_settings(before, code_named(spec))
     try:
         if isinstance(model, Outside):
             try_again(model, image_size, folder)
@@ -118,6 +123,17 @@ def refuse_other_settings(before: dict[str, Any], name: str) -> None:
         raise RoutingError(
             f"{name}: it changes {' and '.join(changed)} for the whole process, so that other rows would "
             f"train with it too (torch: {before[changed[0]]}, now {after[changed[0]]}); leave torch's settings alone."
+        )
+
+
+def refuse_other_folder(before: Path, name: str) -> None:
+    """Go back to the folder that the process worked in; raise RoutingError where code from outside has left it."""
+    after = Path.cwd()
+    if after != before:
+        os.chdir(before)
+        raise RoutingError(
+            f"{name}: it changes the folder of the whole process to {after}, so that others would look for their files "
+            "there; begin its own paths with Path(__file__).parent instead."
         )
 
 

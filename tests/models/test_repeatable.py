@@ -138,6 +138,7 @@ def test_torch_s_settings_are_nobody_s_to_change(tmp_path: Path) -> None:
 
 CHANGES = {
     "the default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "the default device": lambda: torch.set_default_device("meta"),
     "deterministic algorithms": lambda: torch.set_deterministic_debug_mode("warn"),
     "the number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "gradients": lambda: torch.set_grad_enabled(False),
@@ -155,6 +156,7 @@ def _restored() -> Iterator[None]:
     tf32, benchmark = cudnn.allow_tf32, cudnn.benchmark
     yield
     torch.set_default_dtype(dtype)
+    torch.set_default_device(None)
     torch.set_deterministic_debug_mode(mode)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(gradients)
@@ -177,3 +179,25 @@ def test_a_setting_that_a_routing_s_file_makes_when_it_is_imported_is_refused_to
     spec = as_spec({"base": "capsnet-r3", "routing": "importing:good", "channels": 16, "primary_types": 2})
     with pytest.raises(RoutingError, match=r"^routing 'importing:good': it changes the number of threads for the"):
         build_and_try_twice(spec, 28, tmp_path)
+
+
+@pytest.mark.usefixtures("_restored")
+def test_where_a_setting_makes_the_trial_fail_it_is_the_setting_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text(FILE + "\ntorch.set_default_dtype(torch.float64)\n")
+    spec = as_spec({"base": "capsnet-r3", "routing": "doubling:good", "channels": 16, "primary_types": 2})
+    with pytest.raises(
+        RoutingError, match=r"^routing 'doubling:good': it changes the default dtype .* now torch.float64"
+    ):
+        build_and_try_twice(spec, 28, tmp_path)
+
+
+def test_a_file_that_goes_to_another_folder_is_refused_and_the_process_stays(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "away").mkdir()
+    (tmp_path / "leaving.py").write_text(FILE + "\nimport os\nos.chdir('away')\n")
+    monkeypatch.chdir(tmp_path)
+    spec = as_spec({"base": "capsnet-r3", "routing": "leaving:good", "channels": 16, "primary_types": 2})
+    with pytest.raises(
+        RoutingError, match=r"^routing 'leaving:good': it changes the folder of the whole process to .*/away,"
+    ):
+        build_and_try_twice(spec, 28, Path())  # relative, as of a plan that lies in the current folder
+    assert Path.cwd() == tmp_path
