@@ -13,13 +13,13 @@ from capsbench.report.against_reference import (
 )
 from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
-from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
+from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, p_words, with_interval
 
 WORDS = [
     "One choice changed against a reference row.",
     "What differs is read off the resolved configs. A row that differs in more than one factor says so; whatever a "
     "routing or a model brings with it goes under the choice that brought it.",
-    f"Difference: the row's mean minus the reference's, with its {INTERVALS}rows.",
+    f"Difference: the row's mean minus the reference's, with its {INTERVALS}",
     "Train-test gap: test error minus the error on the first training digits (10,000, or fewer where a reduction says "
     "so), unshifted.",
 ]
@@ -33,6 +33,7 @@ COLUMNS = [
     Column("measured", "condition"),
     Column("mean", "value"),
     Column("difference", "value"),
+    Column("p (Holm)", "value"),
     Column("n", "count"),
 ]
 
@@ -52,6 +53,7 @@ def ablation_table(results: Results) -> ExtraTable | None:
             *(Entry(text, text) for text in texts),
             Entry(with_interval(row.own, row.metric.unit), row.own.mean),
             Entry(difference_words(row), row.difference),
+            Entry(p_words(row.p_holm), row.p_holm),
             Entry(f"{row.own.n}, {row.other.n}", row.own.n),
         ]
         wide.append(WideRow(row.row.variant, row.condition, entries))

@@ -6,17 +6,21 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from capsbench.errors import counted
 from capsbench.report.captions import task_in_words
 from capsbench.report.contract import Comparison, Difference
 from capsbench.report.results import Results
-from capsbench.report.statistics import Estimate, Summary, difference, summarise
+from capsbench.report.statistics import Estimate, Summary, difference, holm, summarise
 from capsbench.report.tables import Metric, spec_for
 from capsbench.report.wide import NOTHING, decimals
 
 INTERVALS = (
     "95 % interval over seeds and test digits, where answers to single images are stored and agree with the metrics; "
     "elsewhere Welch's over seeds, "
-    "marked `over seeds`, which holds for these test digits only. Intervals are not corrected for the number of "
+    "marked `over seeds`, which holds for these test digits only. Where a run failed or was not matched those left may "
+    "be the luckier ones, and there is no interval. Intervals are not corrected for the number of rows; p is, after "
+    "Holm: over all rows of the task that are compared under the same condition by the same metric, whether they are "
+    "finished or not."
 )
 GAP = Metric("train_test_gap", "train-test gap", "%", headline=False)
 FACTORS = {  # the words of a plan that need others in a table
@@ -44,7 +48,9 @@ class Compared:
     other: Summary
     difference: float | None  # the row's mean less its reference's
     welch: Estimate | None  # over seeds alone
+    lost: int = 0  # runs of either that failed or were not matched
     crossed: Estimate | None = None  # over seeds and test digits: report/over_digits.py
+    p_holm: float | None = None  # of the estimate: report/over_digits.py
 
     @property
     def measured(self) -> str:
@@ -72,8 +78,35 @@ def compared(results: Results, table: str) -> list[Compared]:
                         results.values(task, condition, metric.name, name) if name else []
                         for name in (row.variant, row.reference)
                     )
-                    rows.append(Compared(task, dataset, row, condition, metric, *_statistics(own, other)))
+                    lost = _lost(results, row, task, condition)
+                    found = Compared(task, dataset, row, condition, metric, *_statistics(own, other), lost)
+                    rows.append(replace(found, welch=None) if lost else found)
     return rows
+
+
+def corrected(rows: list[Compared]) -> list[Compared]:
+    """`rows` with `p_holm`: Holm's over the comparisons of a task that share condition and metric.
+
+    One that cannot be told counts with a p of 1, so that what a table says today can only become clearer with the rows
+    that are to come.
+    """
+    families: dict[tuple[str, str, str], list[int]] = {}
+    for k, row in enumerate(rows):
+        if row.row.reference is not None:  # the first rung of a ladder is compared with nothing
+            families.setdefault((row.task, row.condition, row.metric.name), []).append(k)
+    p_holm: dict[int, float] = {}
+    for family in families.values():
+        estimates = [rows[k].estimate for k in family]
+        p_holm |= zip(family, holm([1.0 if found is None else found.p() for found in estimates]), strict=True)
+    return [replace(row, p_holm=p_holm[k]) if row.estimate else row for k, row in enumerate(rows)]
+
+
+def _lost(results: Results, row: Comparison, task: str, condition: str) -> int:
+    """How many runs of a row and its reference have failed, or were not matched under the condition."""
+    names = [name for name in (row.variant, row.reference) if name]
+    return sum(results.count("failed", task, name) for name in names) + sum(
+        results.count("not matched", task, name, condition) for name in names
+    )
 
 
 def readable(results: Results, rows: list[Compared]) -> list[Compared]:
@@ -104,7 +137,7 @@ def factor_words(differs: list[Difference]) -> tuple[str, str, str]:
 
 
 def difference_words(row: Compared) -> str:
-    """`-0.31 (-0.52 to -0.10)`; without the interval where a side has one seed; a dash where there is none.
+    """`-0.31 (-0.52 to -0.10)`; without the interval where a side has one seed or lost one; a dash where there is none.
 
     An interval of Welch's says `over seeds`.
     """
@@ -112,6 +145,8 @@ def difference_words(row: Compared) -> str:
         return NOTHING
     digits = decimals(row.metric.unit)
     text = f"{row.difference:+.{digits}f}"
+    if row.lost:
+        return f"{text} ({counted(row.lost, 'run')} lost)"
     if row.estimate is None:
         return text
     low, high = row.estimate.interval()
@@ -137,7 +172,7 @@ def compared_frame(rows: list[Compared]) -> pd.DataFrame:
                 "reference_value": reference, "reference": row.row.reference, "n": row.own.n, "mean": row.own.mean,
                 "n_reference": row.other.n, "mean_reference": row.other.mean, "difference": row.difference,
                 "test": "crossed" if row.crossed else "welch" if row.welch else None,
-                "ci_low": low, "ci_high": high, "p": p,
+                "ci_low": low, "ci_high": high, "p": p, "p_holm": row.p_holm,
                 "welch_low": welch_low, "welch_high": welch_high, "welch_p": welch_p,
             }
         )  # fmt: skip

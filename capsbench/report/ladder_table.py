@@ -15,7 +15,7 @@ from capsbench.report.against_reference import (
 from capsbench.report.captions import range_of
 from capsbench.report.over_digits import over_digits
 from capsbench.report.results import Results
-from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, with_interval
+from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable, p_words, with_interval
 
 OWN_TRUNK = (
     "The two-digit task's models have one small trunk of their own: no decoder, no convolutions to exchange, and one "
@@ -26,7 +26,7 @@ WORDS = [
     "What changed is read off the resolved configs. A rung that changes more than one factor says so, and a new model "
     "brings its own layers (a CNN's trunk keeps the ReLU after the second convolution, where CapsNet has none; where "
     "scores are lengths of vectors, the decoder reads those vectors, after the dropout).",
-    f"Gain: the rung's mean minus that of the rung before, with its {INTERVALS}rungs.",
+    f"Gain: the rung's mean minus that of the rung before, with its {INTERVALS}",
     "FLOPs: for one image's forward pass, by torch's counter, which counts matrix products and convolutions; routing's "
     "sums are elementwise and not counted, except where they are computed as matrix products, as dynamic routing's are "
     "on a CPU.",
@@ -41,6 +41,7 @@ COLUMNS = [
     Column("measured", "condition"),
     Column("mean", "value"),
     Column("gain", "value"),
+    Column("p (Holm)", "value"),
     Column("n", "count"),
 ]
 
@@ -76,6 +77,7 @@ def ladder_table(results: Results) -> ExtraTable | None:
             Entry(row.measured, row.measured),
             Entry(with_interval(row.own, row.metric.unit), row.own.mean),
             Entry(difference_words(row), row.difference),
+            Entry(p_words(row.p_holm), row.p_holm),
             Entry(str(row.own.n), row.own.n),
         ]
         wide.append(WideRow(row.row.variant, row.condition, entries))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capsbench.plan.claims import CROSSED
-from capsbench.report.against_reference import Compared
+from capsbench.report.against_reference import Compared, corrected
 from capsbench.report.results import Results
 from capsbench.report.statistics import Estimate, crossed
 from capsbench.report.verdicts.digits import AnswerReader, NoAnswersError
@@ -13,7 +13,8 @@ from capsbench.report.verdicts.sides import side_of
 
 
 def over_digits(results: Results, rows: list[Compared]) -> list[Compared]:
-    """`rows` with `crossed`, as claims are judged, where both cells have two seeds and their answers to single images.
+    """`rows` with `crossed`, as claims are judged, where both cells have two seeds and their answers to single images,
+    and with `p_holm`.
 
     Predictions that cannot be read or are not those of the metrics become problems of `results`; their rows keep
     Welch's interval.
@@ -24,7 +25,7 @@ def over_digits(results: Results, rows: list[Compared]) -> list[Compared]:
         for k, row in enumerate(rows):
             if _place(row) == place and row.welch is not None:
                 found[k] = _crossed(results, row, reader)
-    return [replace(row, crossed=found.get(k)) for k, row in enumerate(rows)]
+    return corrected([replace(row, crossed=found.get(k)) for k, row in enumerate(rows)])
 
 
 def _place(row: Compared) -> tuple[str, str, str]:

@@ -69,6 +69,11 @@ def decimals(unit: str) -> int:
     return {"%": 2, "dB": 2, "images": 1}.get(unit, 4)
 
 
+def p_words(p: float | None) -> str:
+    """`0.051`, `<0.001`, or a dash."""
+    return NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def with_interval(summary: Summary, unit: str) -> str:
     """`1.53 ± 0.12`; the mean alone for one run; a dash for none."""
     if summary.mean is None:

@@ -120,6 +120,38 @@ def test_a_difference_is_over_test_digits_too_where_their_answers_are_stored(tmp
     assert set(ladder(folder).frame["test"].dropna()) == {"welch"}
 
 
+def test_p_is_corrected_for_the_rows_of_one_task_condition_and_metric_whether_they_can_be_told_or_not(
+    compared: Path,
+) -> None:
+    table = ablation(compared).frame.set_index(["variant", "condition", "metric"])
+    of_task = [table.loc[(variant, "test", "error"), ["p", "p_holm"]] for variant in ("capsnet-r3", "cnn")]
+    first, second = sorted(of_task, key=lambda row: row["p"])
+    assert first["p"] < 0.3  # else both would be 1
+    assert first["p_holm"] == pytest.approx(2 * first["p"])
+    assert second["p_holm"] == pytest.approx(max(second["p"], first["p_holm"]))
+    alone = table.loc[("cnn-pool", "matched", "accuracy")]
+    assert alone["p_holm"] == alone["p"]
+    toy.truncate(toy.run_folder(compared, "mnist", "cnn", 0) / "test" / "metrics.json")
+    toy.truncate(toy.run_folder(compared, "mnist", "cnn", 1) / "test" / "metrics.json")
+    left = ablation(compared)
+    row = left.frame.set_index(["variant", "condition", "metric"]).loc[("capsnet-r3", "test", "error")]
+    assert row["p_holm"] == pytest.approx(min(1.0, 2 * row["p"]))  # the other row has yet to come
+    assert f"| {row['p_holm']:.3f} |" in to_markdown(left.table)
+
+
+def test_where_a_run_was_lost_there_is_no_interval_for_those_left_may_be_the_luckier_ones(compared: Path) -> None:
+    toy.unmatch(compared, "capsnet-r3-recon", 1)
+    toy.fail(compared, "mnist", "capsnet-r3", 2)
+    made = ablation(compared)
+    table = made.frame.set_index(["variant", "condition", "metric"])
+    for lost in (("cnn-pool", "matched", "accuracy"), ("capsnet-r3", "test", "error")):
+        assert pd.notna(table.loc[lost, "difference"])
+        assert table.loc[lost, ["test", "ci_low", "ci_high", "p", "p_holm", "welch_low", "welch_p"]].isna().all()
+    assert table.loc[("cnn-pool", "converged", "accuracy"), ["p", "p_holm"]].notna().all()
+    assert table.loc[("cnn", "test", "error"), ["p", "p_holm"]].notna().all()
+    assert to_markdown(made.table).count(" (1 run lost) | – |") == 3  # the gap of the failed run too
+
+
 def test_the_readable_table_says_when_several_factors_change(compared: Path) -> None:
     text = to_markdown(ablation(compared).table)
     assert "2 factors: model, loss" in text

@@ -12,7 +12,7 @@ from capsbench.report.formats import write_table
 from capsbench.report.results import Results
 from capsbench.report.verdicts.judged import Judged, Judgement
 from capsbench.report.verdicts.words import UNPUBLISHED, claimed, ours, shown_value
-from capsbench.report.wide import NOTHING, Column, Entry, WideRow, WideTable
+from capsbench.report.wide import Column, Entry, WideRow, WideTable, p_words
 
 CSV_COLUMNS = [
     "id", "family", "kind", "sentence", "source", "verdict", "why", "dataset", "budget", "condition", "metric", "unit",
@@ -81,7 +81,7 @@ def _row(judgement: Judgement) -> WideRow:
         Entry(judgement.verdict, judgement.verdict),
         Entry(ours(judgement), shown_value(judgement)),
         Entry(claimed(judgement), claim.expected),
-        Entry(NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}", p),
+        Entry(p_words(p), p),
         Entry(str(judgement.n), judgement.n),
         Entry(judgement.why, judgement.why),
     ]
