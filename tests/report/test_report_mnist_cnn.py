@@ -29,7 +29,7 @@ def test_what_is_said_of_the_cnn_s_two_runs() -> None:
         for row in long_table(results, "mnist")
         if (row.cell.variant, row.cell.condition, row.cell.metric) == ("cnn", "test", "error")
     )
-    words = said(r"\| CNN, two seeds \| ([\d.]+) \| 0\.39 \| ([\d.]+) to ([\d.]+) \|", README)
+    words = said(r"\| CNN \| ([\d.]+) \| 0\.39 \| ([\d.]+) to ([\d.]+) \| 2 \|", README)
     assert words == pytest.approx([row.mean, row.low, row.high], abs=0.00501)
     wrong = [10_000 - count for name in ROWS for count in of_every_seed("test", name)["correct"]]
     told = said(
