@@ -88,10 +88,11 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
         folder = house.path.parent
         if not (is_custom(cell.routing) and _comes_from(error, folder)):
             raise
-        from capsbench.models.trial import _what  # part of what published runs name as their source: as it is
+        from capsbench.models.raised import what_was_raised
 
+        what = what_was_raised(error, folder)
         raise RoutingError(
-            f"{house.path}: {cell.label}: {code_named(cell.spec)}: {_what(error, folder)} It did not in its trial."
+            f"{house.path}: {cell.label}: {code_named(cell.spec)}: {what} It did not in its trial."
         ) from error
 
 
@@ -112,12 +113,12 @@ def _comes_from(error: BaseException, folder: Path) -> bool:
 
 def with_its_line(error: RoutingError, folder: Path) -> str:
     """An error's words, with the user's line that it came through where they name none, as of one in an import."""
-    from capsbench.models.trial import _what
+    from capsbench.models.raised import what_was_raised
 
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    line, through_it, _ = _what(cause, folder).partition(": it raised ")
+    line, through_it, _ = what_was_raised(cause, folder).partition(": it raised ")
     return f"{error} See {line}." if through_it and line not in str(error) else str(error)
 
 

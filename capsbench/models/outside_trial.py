@@ -12,8 +12,8 @@ from capsbench.errors import CapsbenchError, RoutingError
 from capsbench.models.first_state import refuse_other_seeds, refuse_other_state, refuse_own_seed
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
+from capsbench.models.raised import what_was_raised
 from capsbench.models.steady import refuse_unsaved, refuse_unsteady
-from capsbench.models.trial import _what
 
 BOUNDED = ("margin", "spread", "nll")  # losses of lengths, activations and probabilities
 BLOCK = 16  # channels that oneDNN takes at once with AVX-512 (8 with AVX2)
@@ -38,7 +38,7 @@ def try_model(model: Outside, image_size: int, folder: Path) -> None:
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
-        raise RoutingError(f"{model.name}, shown images of {size}: {_what(error, folder)}") from error
+        raise RoutingError(f"{model.name}, shown images of {size}: {what_was_raised(error, folder)}") from error
 
 
 def try_again(model: Outside, image_size: int, folder: Path) -> None:
@@ -85,7 +85,7 @@ def _try(model: Outside, image_size: int, folder: Path) -> None:
     try:
         _in_training(second, shown, learned)
     except Exception as error:
-        raise RoutingError(f"{model.name}, at a second step of training: {_what(error, folder)}") from error
+        raise RoutingError(f"{model.name}, at a second step of training: {what_was_raised(error, folder)}") from error
     with torch.no_grad():
         _check_values(model, first.eval()(shown).scores)
     refuse_unsaved(first, other, shown, "scores", model.name)

@@ -17,8 +17,9 @@ from capsbench.models.first_state import refuse_other_seeds, refuse_other_state,
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
 from capsbench.models.outside_trial import try_again
+from capsbench.models.raised import what_was_raised
 from capsbench.models.steady import refuse_unsaved, refuse_unsteady
-from capsbench.models.trial import _what, build_and_try
+from capsbench.models.trial import build_and_try
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
 
@@ -61,7 +62,7 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
         again = "tried again, shown one image alone or built anew with the same weights"
-        raise RoutingError(f"{code_named(spec)}: {again}, {_what(error, folder)}") from error
+        raise RoutingError(f"{code_named(spec)}: {again}, {what_was_raised(error, folder)}") from error
     return model
 
 
@@ -75,8 +76,8 @@ def _try_after_inference(spec: Spec, image_size: int, folder: Path) -> None:
         model.train()(images).scores.sum().backward()
     except RuntimeError as error:  # torch's, for a tensor that was made in inference mode
         raise RoutingError(
-            f"{code_named(spec)}: trained after it was evaluated, {_what(error, folder)} Make in the constructor, as a "
-            "buffer, what one call keeps for the next."
+            f"{code_named(spec)}: trained after it was evaluated, {what_was_raised(error, folder)} Make in the "
+            "constructor, as a buffer, what one call keeps for the next."
         ) from error
 
 

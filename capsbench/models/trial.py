@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from capsbench.models.build import build_model
 from capsbench.models.capsule_layer import CapsuleLayer, capsule_layers
 from capsbench.models.layout import channels_last
 from capsbench.models.outside import Outside
+from capsbench.models.outside_trial import try_model
+from capsbench.models.raised import what_was_raised
 from capsbench.plan.custom import forget_others
 from capsbench.plan.outside import OutsideSpec, code_named
 from capsbench.plan.variants import Spec
-from capsbench.provenance import PACKAGE
 from capsbench.routing.resolve import resolve
 from capsbench.routing.types import Pass
-
-WORDS = 400  # of an error's characters: torch's may name every operator that there is
 
 
 def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
@@ -30,8 +28,6 @@ def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
 
     Raises as `try_routing`, or of a model as `try_model` (capsbench/models/outside_trial.py).
     """
-    from capsbench.models.outside_trial import try_model  # which names errors as this file does
-
     forget_others(getattr(spec, "routing", ""), folder)
     try:
         model = build_model(spec, image_size, folder)
@@ -44,7 +40,7 @@ def build_and_try(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # a module's constructor may do anything
-        raise RoutingError(f"{code_named(spec)}: {_what(error, folder)}{_hint(spec, folder)}") from error
+        raise RoutingError(f"{code_named(spec)}: {what_was_raised(error, folder)}{_hint(spec, folder)}") from error
     return model
 
 
@@ -78,7 +74,7 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
-        raise RoutingError(f"{names}: {_what(error, folder)}") from error
+        raise RoutingError(f"{names}: {what_was_raised(error, folder)}") from error
     for word, value in (("poses", output.poses), ("scores", output.scores)):
         if value.dtype != images.dtype:
             raise RoutingError(
@@ -99,7 +95,7 @@ def try_routing(model: nn.Module, image_size: int, folder: Path) -> None:
             output = trial(images)
             (output.scores.sum() + output.poses.sum()).backward()
     except Exception as error:  # a buffer of the first step with its gradient, say
-        raise RoutingError(f"{names}, at a second step of training: {_what(error, folder)}") from error
+        raise RoutingError(f"{names}, at a second step of training: {what_was_raised(error, folder)}") from error
 
 
 def _gradients(total: torch.Tensor, layer: CapsuleLayer) -> list[torch.Tensor | None]:
@@ -128,10 +124,8 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
-        why = (
-            f"at {passes}, which its evaluation asks for (`routing_images: 0` leaves that out), {_what(error, folder)}"
-        )
-        raise RoutingError(f"{names}: {why}") from error
+        why = f"at {passes}, which its evaluation asks for (`routing_images: 0` leaves that out)"
+        raise RoutingError(f"{names}: {why}, {what_was_raised(error, folder)}") from error
     expected = (output.couplings.shape, output.couplings.shape, output.poses.shape)
     trace = () if output.trace is None else output.trace
     for one in trace if isinstance(trace, list | tuple) else [trace]:
@@ -144,18 +138,3 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
 
 def _names(model: nn.Module) -> str:
     return "routing " + ", ".join(sorted({repr(layer.routing.routing_name) for layer in capsule_layers(model)}))
-
-
-def _what(error: BaseException, folder: Path) -> str:
-    """The error in one sentence, with the last line in the user's folder that it came through."""
-    words = " ".join(str(error).split())
-    words = words if len(words) <= WORDS else f"{words[:WORDS]} [...]"
-    said = f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
-    lines = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename).resolve()
-        # a plan may lie at the root of a clone, with the suite and its .venv inside: their lines are not the user's
-        others = path.is_relative_to(PACKAGE) or "site-packages" in path.parts
-        if path.is_relative_to(folder.resolve()) and not others:
-            lines.append(f"{path.name}, line {frame.lineno}: ")
-    return f"{lines[-1] if lines else ''}it raised {said}."

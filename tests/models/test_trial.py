@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from capsbench.errors import RoutingError
-from capsbench.models import build_model, trial
+from capsbench.models import build_model
+from capsbench.models.raised import what_was_raised
 from capsbench.models.trial import try_passes
 from capsbench.plan import House
 from capsbench.training.run import Setting, new_model
@@ -253,4 +254,4 @@ def test_the_line_that_is_named_is_the_user_s_last_and_no_library_s_in_the_same_
     exec(compile("def fails():\n    raise ValueError('why')", str(library), "exec"), inside)
     with pytest.raises(ValueError, match="why") as caught:
         exec(compile("\n\nfails()", str(tmp_path / "mine.py"), "exec"), inside)
-    assert trial._what(caught.value, tmp_path) == "mine.py, line 3: it raised ValueError: why."
+    assert what_was_raised(caught.value, tmp_path) == "mine.py, line 3: it raised ValueError: why."
