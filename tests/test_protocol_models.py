@@ -100,14 +100,14 @@ def test_every_shipped_plan_is_in_float32_but_for_rows_called_so() -> None:
     assert {one.training.precision for one in found if "+bf16" in one.variant} == {"bf16"}
 
 
-def layers(model: nn.Module) -> Iterator[nn.Conv2d | nn.Linear]:
+def layers(model: nn.Module) -> Iterator[Any]:
     return (module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
 
 
 def test_the_first_weights() -> None:
     here = cell("What is the same everywhere", "first weights")
     torch.manual_seed(0)
-    capsnet = build_model("capsnet-r3-recon")
+    capsnet: Any = build_model("capsnet-r3-recon")
     (spread,) = said(rf"W normal, {NUMBER};", here)
     weight = capsnet.digit_caps.weight
     assert weight.std().item() == pytest.approx(spread, rel=0.01)
