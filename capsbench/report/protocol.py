@@ -51,7 +51,7 @@ def protocol_rows(results: Results, task: str) -> list[ProtocolRow]:
         ProtocolRow("trials per row", TRIALS.get(task, "not given"), f"{range_of(trials)} finished", few),
         ProtocolRow("training", STEPS.get(task, "not given"), _training(runs), is_other),
         ProtocolRow("test set", TEST_SETS.get(task, "not given"), *_test_set(results, task)),
-        ProtocolRow("arithmetic", "float32", listing(precisions), precisions != ["float32"]),
+        ProtocolRow("arithmetic", "not given; its code: float32", listing(precisions), precisions != ["float32"]),
     ]
     if task == "affnist":
         matched = results.values("affnist", "matched", "held_out_accuracy")
