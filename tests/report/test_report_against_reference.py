@@ -14,7 +14,7 @@ from judging import answer, results_of
 from judging import errors as errors_of
 from scipy import stats
 
-from capsbench.report import Report
+from capsbench.report import Report, build_report
 from capsbench.report.ablation_table import ablation_table
 from capsbench.report.against_reference import factor_words
 from capsbench.report.collect import collect
@@ -263,3 +263,11 @@ def test_a_row_and_its_reference_have_each_their_mean_and_number_of_seeds(compar
     assert row["mean"] == pytest.approx(errors(compared, "cnn", (0,))[0])
     assert row["mean_reference"] == pytest.approx(sum(errors(compared, "capsnet-r3-recon")) / 3)
     assert {wide.entries[-1].text for wide in made.table.rows if wide.variant == "cnn"} == {"1, 3"}
+
+
+def test_on_the_page_an_interval_has_a_line_of_its_own_below_its_difference(compared: Path) -> None:
+    build_report(compared)
+    page = (compared / "report.html").read_text()
+    row = ablation(compared).frame.set_index(["variant", "metric"]).loc[("capsnet-r3", "error")]
+    interval = f"({row['ci_low']:+.2f} to {row['ci_high']:+.2f} over seeds)"
+    assert f'{row["difference"]:+.2f} <br><span class="interval">{interval}</span></td>' in page
