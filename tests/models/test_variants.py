@@ -15,7 +15,7 @@ from capsbench.errors import PlanError
 from capsbench.models import build_model, count_parameters
 from capsbench.models.build import as_spec
 from capsbench.models.capsule_layer import routing_keywords
-from capsbench.plan import load_variants
+from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.routings import ROUTINGS, SWITCHES
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec, Spec
@@ -274,3 +274,29 @@ def test_self_attention_over_1152_inputs_does_not_begin_saturated(name: str, lea
         couplings = model(torch.rand(4, 1, 28, 28)).couplings
     assert couplings.shape == (4, 1152, 10)
     assert entropy(couplings, normalised=True).mean() >= least - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "least", "most"),
+    [
+        ("affnist", "cnn-valid", 0.999, 1.001),
+        ("affnist", "cnn-pool", 0.998, 1.001),
+        ("affnist", "convnet-avg", 0.20, 0.21),  # it has no dense layer to choose
+        ("multimnist", "multimnist-cnn", 0.999, 1.001),
+    ],
+)
+def test_the_night_s_cnns_have_to_capsnet_the_parameters_that_they_have_at_full_width(
+    task: str, name: str, least: float, most: float
+) -> None:
+    """config/overnight.yaml: a width scales no dense layer, so its plan chooses them."""
+    house = House.load(config_folder() / "overnight.yaml")
+    size = TASKS[task].IMAGE[0]
+    eighth = next(label for label in house.plan.tasks.given()[task].variants if label.startswith(name))
+
+    def to_capsnet(spec: Spec | str, capsnet: Spec | str) -> float:
+        with torch.device("meta"):
+            one, other = (count_parameters(build_model(each, size)) for each in (spec, capsnet))
+        return one / other
+
+    ours = to_capsnet(house.cell(task, eighth).spec, house.cell(task, "capsnet-r3-recon").spec)
+    assert least <= ours / to_capsnet(name, "capsnet-r3-recon") <= most

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from protocol_page import NUMBER, ROOT, TO, cell, cells, last_rate, lengths, said
+from pages import words_of
+from protocol_page import NUMBER, TO, cell, cells, last_rate, lengths, said
 from torch import nn
 
 from capsbench.data import affine, mnist, multimnist, order
@@ -103,7 +104,7 @@ def test_epsilon_is_1e_8_where_pytorch_adds_it(step: int) -> None:
         optimiser.step()
     assert before - weight.weight.item() == pytest.approx(1e-3 / 2, rel=1e-6)
     times = 1 / math.sqrt(1 - 0.999**step)
-    words = " ".join((ROOT / "docs" / "not-the-paper.md").read_text().split())
+    words = words_of("docs/not-the-paper.md")
     told = said(rf"theirs is {NUMBER} times ours in the first step and {NUMBER} times in the thousandth", words)
     assert told[step == 1000] == pytest.approx(times, rel=0.04)
 

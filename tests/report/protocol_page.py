@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
+
+import pages
 
 from capsbench.plan import Cell, House, config_folder
 from capsbench.training.schedule import rate_at
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "protocol.md").read_text()
-WORDS = " ".join(PAGE.split())
-NUMBER, TO = r"(-?[\d,.]*\d(?:e-\d+)?)", r"(-?[\d.]*\d) to (-?[\d.]*\d)"
+PAGE = (pages.REPOSITORY / "docs" / "protocol.md").read_text()
+WORDS = pages.words_of("docs/protocol.md")
+NUMBER, TO = r"(-?[\d.]*\d(?:e-\d+)?)", r"(-?[\d.]*\d) to (-?[\d.]*\d)"
 
 
 def cell(section: str, first: str, column: int = 4) -> str:
@@ -25,10 +25,8 @@ def cell(section: str, first: str, column: int = 4) -> str:
 
 
 def said(pattern: str, text: str = WORDS) -> list[float]:
-    """The numbers that a text has in the place of the groups of `pattern`."""
-    found = re.search(pattern, text)
-    assert found is not None, f"it no longer says what this test reads with {pattern!r}; mend either"
-    return [float(word.replace(",", "")) for word in found.groups()]
+    """As `pages.said`, of a text whose numbers have commas between thousands."""
+    return pages.said(pattern, re.sub(r"(?<=\d),(?=\d{3})", "", text))
 
 
 @cache
