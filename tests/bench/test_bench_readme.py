@@ -28,18 +28,17 @@ def line(first: str) -> list[str]:
 def test_on_a_gpu() -> None:
     rows = training("gpu-h200")
     undisturbed = training("gpu-h200-with-cnn")[PLAIN]["seconds_per_epoch"]  # rows[PLAIN] waited for its host
-    plain, ours, half = rows[PLAIN], rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
+    ours, half = rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
     lower = [undisturbed / row["seconds_per_epoch"] for row in (ours, half)]
-    assert line("one NVIDIA H200, batch 128 [4]") == [
-        f"{lower[0]:.1f} to {ours['times_plain']:.1f} ({ours['seconds_per_epoch']:.1f} s an epoch, the plain one "
-        f"{undisturbed:.1f} to {plain['seconds_per_epoch']:.1f})",
-        f"{lower[1]:.1f} to {half['times_plain']:.1f} ({half['seconds_per_epoch']:.2f} s)",
+    assert line("one NVIDIA H200, batch 128") == [
+        f"{lower[0]:.1f} ({ours['seconds_per_epoch']:.1f} s an epoch)",
+        f"{lower[1]:.1f} ({half['seconds_per_epoch']:.2f} s)",
     ]
+    assert lower[0] < ours["times_plain"]
     rows = training("gpu-h200-batch-512")
-    plain, ours, half = rows[PLAIN], rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
+    ours, half = rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
     assert line("one NVIDIA H200, batch 512") == [
-        f"{ours['times_plain']:.1f} ({ours['seconds_per_epoch']:.2f} s an epoch, the plain one "
-        f"{plain['seconds_per_epoch']:.1f})",
+        f"{ours['times_plain']:.1f} ({ours['seconds_per_epoch']:.2f} s an epoch)",
         f"{half['times_plain']:.1f} ({half['seconds_per_epoch']:.2f} s)",
     ]
     in_tf32 = rows["plain PyTorch CapsNet", "tf32"]["images_per_second"]

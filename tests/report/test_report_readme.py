@@ -128,8 +128,8 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     """README has the four counts, docs/reproduction.md why so many claims are not run."""
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
-        r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \([^)]*\), (\d+) \*\*not reproduced\*\* \([^)]*\), "
-        r"(\d+) undecided, and (\d+) not run:"
+        r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \(of Sabour et al\. only numbers of parameters\), "
+        r"(\d+) \*\*not reproduced\*\* \(two of them errors on MNIST\), (\d+) undecided, and (\d+) not run:"
     ) == (len(claims), *(counts[verdict] for verdict in ("reproduced", "not reproduced", "undecided", "not run")))
     total, undecided, idle, *parts = numbers(
         r"Of these (\d+) claims (\d+) are undecided by `config/paper.yaml`, and (\d+) not run: (\d+) cannot be tested "
@@ -139,6 +139,9 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     assert (total, undecided, idle) == (len(claims), counts["undecided"], counts["not run"])
     failed = {claim["id"] for claim in claims if claim["verdict"] == "not reproduced"}
     assert failed == {"mnist-r3-recon-value", "mnist-ports-value", "parameters-no-decoder-wrong"}, "README names others"
+    reproduced = [claim for claim in claims if claim["verdict"] == "reproduced"]
+    theirs = {claim["id"] for claim in reproduced if claim["source"].startswith("Sabour et al.")}
+    assert theirs == {"parameters-capsnet", "parameters-capsnet-no-decoder", "parameters-cnn"}
     why = Counter(claim["reason"] for claim in claims if claim["verdict"] == "not run")
     never = why["not tested here"]
     others = ("this plan has no such cell", "other data", "reduced protocol", "suggested by runs")
@@ -151,7 +154,9 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
 
 
 def test_readme_counts_the_runs_there_are(results) -> None:
-    assert numbers(r"holds the (\d+) runs\. MNIST's were made on one NVIDIA H200") == (len(results.runs),)
+    assert numbers(r"holds the (\d+) runs, made by `capsbench train config/paper\.yaml --task mnist") == (
+        len(results.runs),
+    )
     assert numbers(r"leaves the (\d+) runs alone") == (len(results.runs),)
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
