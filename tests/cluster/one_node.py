@@ -1,7 +1,8 @@
 """A real SLURM of one node, as root, in a folder of its own; the machine's own is not touched.
 
 The two GPUs are a mock: two names of /dev/null that SLURM hands out as `gpu:mock`. Jobs get CUDA_VISIBLE_DEVICES and
-train on the CPU. The node claims more processors and memory than it may have: only GPUs limit how many jobs run.
+train on the CPU. The node claims more processors and memory than it may have: only GPUs limit how many jobs run. A job
+of the partition `urgent` preempts those of `main`, which are requeued.
 
     python tests/cluster/one_node.py FOLDER     starts one, prints what a shell needs to use it, stays until Ctrl-C
 """
@@ -57,9 +58,12 @@ KillWait={kill_wait}
 MessageTimeout=60
 BatchStartTimeout=120
 MinJobAge=3600
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 GresTypes=gpu
 NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 Gres=gpu:mock:2 State=UNKNOWN
 PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP
+PartitionName=urgent Nodes={node} PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 """
 
 

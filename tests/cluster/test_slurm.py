@@ -1,4 +1,4 @@
-"""profiles/slurm on a real SLURM of one node: all four tasks, while a job is cancelled and the node drained and lost.
+"""profiles/slurm on a real SLURM of one node: all four tasks, while a job is cancelled, loses its node and is preempted.
 
 The story runs once (about a minute and a half on two idle cores); each test looks at one thing that it must have done.
 """
@@ -29,7 +29,7 @@ uci_digits: true
 width: 0.0625
 training: {steps: 10, batch: 16, precision: float32}
 tasks:
-  mnist: {variants: [capsnet-r3-recon], training: {steps: 1000}, test_images: 20}
+  mnist: {variants: [capsnet-r3-recon], training: {steps: 1500}, test_images: 20}
   affnist:
     variants: [capsnet-r3-recon]
     matched_at: 0.3
@@ -64,7 +64,7 @@ class Story:
     said: Said = field(default_factory=lambda: Said(-1, "", ""))
     jobs: dict[str, dict[str, str]] = field(default_factory=dict)
     cancelled: str = ""
-    lost: str = ""  # the job whose node died under it
+    lost: str = ""  # the job whose node died under it, and which was preempted later
     at_drain: set[str] = field(default_factory=set)  # running, beside the long cell, just before the node was drained
     drained: dict[str, dict[str, str]] = field(default_factory=dict)  # the jobs at the end of the drain
     together: list[list[str]] = field(default_factory=list)  # the GPUs of jobs that ran at the same time
@@ -114,6 +114,12 @@ class Story:
         others = {name for name, job in jobs.items() if job["Comment"] != COMMENT}
         self.at_drain = others if len(others) < len(jobs) else set()
         return self.at_drain
+
+    def start_at_once(self) -> None:
+        """Let requeued jobs start without SLURM's two minutes of waiting."""
+        for name, job in self.cluster.jobs().items():
+            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
+                self.cluster.ask("scontrol", "update", f"JobId={name}", "StartTime=now+5")
 
 
 def states(cluster: OneNode) -> list[str]:
@@ -167,13 +173,21 @@ def story(cluster: OneNode, clone: Path, tmp_path_factory: pytest.TempPathFactor
         told.until(lambda: cluster.jobs()[told.lost]["JobState"] == "PENDING", "the requeued job")
         told.until(lambda: not cluster.steps(), "the end of the lost node's processes")
         told.node("resume")
-        for name, job in cluster.jobs().items():
-            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
-                cluster.ask("scontrol", "update", f"JobId={name}", "StartTime=now+5")  # in the place of two minutes
+        told.start_at_once()
+
+        told.until(lambda: told.resumed() == 2, "a checkpoint of the requeued job")
+        assert told.training() == told.lost
+        urgent = cluster.ask(
+            *("sbatch", "--parsable", "--partition=urgent", "--gres=gpu:mock:2", "--output=/dev/null", "--wrap=sleep 1")
+        )
+        told.until(lambda: cluster.jobs()[told.lost]["JobState"] == "PENDING", "the preempted job")
+        told.until(lambda: cluster.jobs()[urgent]["JobState"] == "COMPLETED", "the end of what preempted it")
+        assert "stopped by SIGTERM, saved after step" in told.log()
+        told.start_at_once()
 
         told.until(lambda: process.poll() is not None, "the end")
         told.said = Said(process.returncode, *process.communicate())
-        told.jobs = cluster.jobs()
+        told.jobs = {name: job for name, job in cluster.jobs().items() if name != urgent}
     finally:
         process.kill()
         process.wait()
@@ -234,11 +248,11 @@ def test_a_drained_node_finishes_its_jobs_and_starts_none(story: Story) -> None:
     assert "RUNNING" not in ended.values()
 
 
-def test_a_job_whose_node_died_goes_on_where_it_saved(story: Story) -> None:
+def test_a_job_whose_node_died_or_that_is_preempted_goes_on_where_it_saved(story: Story) -> None:
     job = story.jobs[story.lost]
-    assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
+    assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "2")
     manifest = json.loads((story.results / "runs" / CELL / "seed-0" / "manifest.json").read_text())
-    assert manifest["resumed"] == 2  # after the cancellation and after the node
+    assert manifest["resumed"] == 3  # after the cancellation, after the node and after the preemption
 
 
 def test_results_equal_a_local_run_s_bit_for_bit(story: Story, tmp_path: Path) -> None:
