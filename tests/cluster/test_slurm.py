@@ -1,4 +1,4 @@
-"""profiles/slurm on a real SLURM of one node: all four tasks, while a job is cancelled, loses its node and is preempted.
+"""profiles/slurm on a real SLURM of one node: all four tasks; a job is cancelled, loses its node and is preempted.
 
 The story runs once (about a minute and a half on two idle cores); each test looks at one thing that it must have done.
 """
