@@ -30,11 +30,10 @@ def test_on_a_gpu() -> None:
     undisturbed = training("gpu-h200-with-cnn")[PLAIN]["seconds_per_epoch"]  # rows[PLAIN] waited for its host
     ours, half = rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
     lower = [undisturbed / row["seconds_per_epoch"] for row in (ours, half)]
-    assert line("one NVIDIA H200, batch 128") == [
-        f"{lower[0]:.1f} ({ours['seconds_per_epoch']:.1f} s an epoch)",
-        f"{lower[1]:.1f} ({half['seconds_per_epoch']:.2f} s)",
+    assert line("one NVIDIA H200, batch 128 [1]") == [
+        f"{lower[0]:.1f} to {ours['times_plain']:.1f} ({ours['seconds_per_epoch']:.1f} s an epoch)",
+        f"{lower[1]:.1f} to {half['times_plain']:.1f} ({half['seconds_per_epoch']:.2f} s)",
     ]
-    assert lower[0] < ours["times_plain"]
     rows = training("gpu-h200-batch-512")
     ours, half = rows[FUSED, "float32"], rows[f"{TILES}, captured", "bf16"]
     assert line("one NVIDIA H200, batch 512") == [
@@ -72,6 +71,6 @@ def test_routing_alone() -> None:
     )
     words = " ".join((REPOSITORY / "README.md").read_text().split())
     assert (
-        f"is {graph['times']:.1f} times as fast in a CUDA graph ({alone['times']:.1f} times outside one) and holds "
-        f"an {alone['less_memory']:.0f}th of the memory"
+        f"is {graph['times']:.1f} times as fast on the H200 as with votes in memory, each in a CUDA graph "
+        f"({alone['times']:.1f} times outside one, where it holds an {alone['less_memory']:.0f}th of the memory)"
     ) in words

@@ -128,8 +128,8 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     """README has the four counts, docs/reproduction.md why so many claims are not run."""
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
-        r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \(of Sabour et al\. only numbers of parameters\), "
-        r"(\d+) \*\*not reproduced\*\* \(two of them errors on MNIST\), (\d+) undecided, and (\d+) not run:"
+        r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \(of Sabour et al\. only numbers of parameters; [^)]*\), "
+        r"(\d+) \*\*not reproduced\*\* \(the 0\.25 %, [^)]*\), (\d+) undecided, and (\d+) not run:"
     ) == (len(claims), *(counts[verdict] for verdict in ("reproduced", "not reproduced", "undecided", "not run")))
     total, undecided, idle, *parts = numbers(
         r"Of these (\d+) claims (\d+) are undecided by `config/paper.yaml`, and (\d+) not run: (\d+) cannot be tested "
@@ -193,7 +193,7 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
     }
     (_, below) = README.split("| trained on single digits, tested on two |")
     cells = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (\d+) \|", below)
-    told = {re.sub(r" \(Su's\)| \[\d\]", "", name): words for name, *words in cells}
+    told = {re.sub(r" \(Su's\)| \(`results/ladder`\)", "", name): words for name, *words in cells}
     (of_ladder,) = told.keys() - rows.keys()  # its own test is beside the ladder's page
     assert (of_ladder, len(told)) == ("CNN, sum pooling, lengths of vectors", len(cells))
     assert [name for name in told if name in rows] == [name for name in rows if name in told]
@@ -203,6 +203,10 @@ def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(re
     frame = results.frame[results.frame.condition.eq("28x56") & results.frame.metric.eq("top2_accuracy")]
     beside = frame.groupby("variant").value.mean()
     plain = [f"two-digit-{pool}-{head}" for pool in ("average", "sum", "max") for head in ("mlp", "linear")]
+    told = said(r"Su's capsules name both digits in ([\d.]+) and ([\d.]+) % of the pairs")
+    assert told == tuple(f"{rows[results.plan.title(f'two-digit-{name}')].mean:.1f}" for name in ("replace", "kmeans"))
+    capsnet = beside["capsnet-r3-recon"]
+    assert said(r"side by side it does not explain CapsNet's ([\d.]+) %") == (f"{capsnet:.1f}",)
     told = said(r"the same single digits in (\d+) % at best\*\* \(side by side in up to ([\d.]+) %\)")
     assert told == (f"{max(rows[results.plan.title(name)].mean for name in plain):.0f}", f"{beside[plain].max():.1f}")
 
