@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
+from capsbench.cli.inputs import in_words_of_their_routings, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import file_to_write, given_beside, is_json
 from capsbench.errors import CapsbenchError, ResourceError, counted
@@ -43,7 +44,8 @@ def run_bench(
     """Measure, print the table, write `json` and draw.
 
     Raises CapsbenchError for a device that is not there, and before anything is measured for a place that is none, or
-    where nothing can be drawn. Raises ResourceError where memory ends, after all is said of what was measured by then.
+    where nothing can be drawn; RoutingError as `try_routings`. Raises ResourceError where memory ends, after all is
+    said of what was measured by then.
     """
     json = json and file_to_write("--json", json, "bench.json", is_json)
     draw = None if figures is None else _drawing(figures)
@@ -54,6 +56,8 @@ def run_bench(
 
     if largest is not None or routing:
         has_capsules(cells[0])  # said now, and not after minutes of timing
+
+    try_routings(console, house, cells)
 
     def say(said: str) -> None:
         console.print(said, style="dim")
@@ -66,7 +70,10 @@ def run_bench(
     stopped = ""
     with held_device(console, device, threads) as chosen:
         rounds = rounds or ROUNDS[chosen.type]
-        with says_what_to_lower(f"bench at batch {images:,}", "choose a smaller --batch"):
+        with (
+            says_what_to_lower(f"bench at batch {images:,}", "choose a smaller --batch"),
+            in_words_of_their_routings(house, cells),
+        ):
             result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
         _print_rates(console, result)
 

@@ -24,7 +24,7 @@ def chosen(
         if not any(is_named(cell, tasks, [variant]) for cell in house.cells):
             for task in tasks or []:
                 house.cell(task, variant)  # which says what the task has
-            names = [cell.folder_name for cell in house.cells]
+            names = sorted({cell.folder_name for cell in house.cells})  # a variant may be in several tasks
             raise PlanError(f"{house.path} has no variant {variant!r}{nearest(variant, names)}")
     cells = [cell for cell in house.cells if is_named(cell, tasks, variants)]
     there = sorted({one for cell in cells for one in cell.seeds})

@@ -82,6 +82,11 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
     refuse_edited(house, cell)
     try:
         yield
+    except RoutingError as error:  # the suite's, on what the code returned
+        if not is_custom(cell.routing):
+            raise
+        said = with_its_line(error, house.path.parent)
+        raise RoutingError(f"{house.path}: {cell.label}: {said} It did not in its trial.") from error
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:
@@ -94,6 +99,33 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
         raise RoutingError(
             f"{house.path}: {cell.label}: {code_named(cell.spec)}: {what} It did not in its trial."
         ) from error
+
+
+@contextlib.contextmanager
+def in_words_of_their_routings(house: House, cells: Iterable[Cell]) -> Iterator[None]:
+    """As `in_words_of_its_routing`, where code of several cells runs turn by turn, for times and costs.
+
+    Raises RoutingError, naming the plan, the cell where only one of `cells` has code beside the plan, and the line.
+    """
+    custom = {cell.label: cell for cell in cells if is_custom(cell.routing)}
+    for cell in custom.values():
+        refuse_edited(house, cell)
+    folder, (where, *others) = house.path.parent, [*custom, ""]
+    where = str(house.path) if others[:-1] or not where else f"{house.path}: {where}"
+    try:
+        yield
+    except RoutingError as error:
+        if not custom:
+            raise
+        raise RoutingError(f"{where}: {with_its_line(error, folder)}") from error
+    except CapsbenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        if not (custom and _comes_from(error, folder)):
+            raise
+        from capsbench.models.raised import what_was_raised
+
+        raise RoutingError(f"{where}: {what_was_raised(error, folder)} It did not in its trial.") from error
 
 
 def _comes_from(error: BaseException, folder: Path) -> bool:

@@ -234,7 +234,9 @@ def evaluate_cells(
             f"run `capsbench train {house.path} --task {cell.task} --variant {cell.folder_name}` first."
         )
     if untrained:
-        console.print(f"left out: {counted(len(untrained), 'run')} not trained with this plan, source and data")
+        labels = ", ".join(dict.fromkeys(cell.label for cell, _ in untrained))
+        what = f"{counted(len(untrained), 'run')} not trained with this plan, source and data"
+        console.print(f"left out: {what}: {labels}", markup=False)
     _evaluate_missing(console, house, source, trained, device, threads)
     if done:
         write_json(done, [{**manifest["run"], "status": manifest["status"]} for _, _, manifest in trained])
@@ -279,6 +281,7 @@ def _evaluate(
     digits: Digits,
     device: torch.device,
 ) -> None:
+    from capsbench.evaluation.finite import refuse_not_finite
     from capsbench.evaluation.parts import forget
     from capsbench.evaluation.run import evaluate_run
 
@@ -298,7 +301,8 @@ def _evaluate(
             try:
                 refuse_without_weights(folder)
                 check_weights(folder, manifest)
-                conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
+                with refuse_not_finite(str(folder)):
+                    conditions = evaluate_run(house, cell, seed, manifest, digest, digits, device)
             except DataError as error:  # of this run's files: the others have theirs
                 unfit.append(str(error))
                 continue

@@ -77,7 +77,8 @@ def test_evaluation_leaves_out_what_is_not_trained_unless_it_promises_all(place,
     with pytest.raises(CapsbenchError, match=r"has no learning rate yet; run `capsbench tune"):
         evaluate_cells(Console(quiet=True), house, source, [waits], "cpu", 1, None)
     evaluate_cells(Console(), house, source, [*house.cells, waits], "cpu", 1, None)
-    assert "left out: 2 runs not trained with this plan" in " ".join(capsys.readouterr().out.split())
+    words = " ".join(capsys.readouterr().out.split())
+    assert "left out: 2 runs not trained with this plan, source and data: mnist/cnn" in words
     assert [path.parent.parent.name for path in results.rglob("test/metrics.json")] == ["seed-1"]
 
 
