@@ -23,6 +23,7 @@ from capsbench.models.trial import build_and_try
 from capsbench.plan.outside import code_named
 from capsbench.plan.variants import Spec
 
+MOVED = 0.1  # at the least, by how much training moves a weight here: a hundred steps of Adam do
 SETTINGS = {  # of torch, for the whole process: with another, every row that trains after it would be another
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "the default dtype": torch.get_default_dtype,
@@ -44,7 +45,7 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
     """The untrained model of a spec with code from `folder`, tried as training and evaluation need it.
 
     Raises RoutingError as `build_and_try`, `refuse_other_folder`, `refuse_other_settings`, `try_twice` with
-    `refuse_unsaved` or `try_again`, and `_try_after_inference`.
+    `refuse_unsaved` or `try_again`, `_try_after_inference` and `_try_moved`.
     """
     here, before = Path.cwd(), torch_settings()
     try:
@@ -58,6 +59,7 @@ def build_and_try_twice(spec: Spec, image_size: int, folder: Path) -> nn.Module:
         else:
             _try_routing_again(model, spec, image_size, folder)
         _try_after_inference(spec, image_size, folder)
+        _try_moved(spec, image_size, folder)
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code does
@@ -79,6 +81,21 @@ def _try_after_inference(spec: Spec, image_size: int, folder: Path) -> None:
             f"{code_named(spec)}: trained after it was evaluated, {what_was_raised(error, folder)} Make in the "
             "constructor, as a buffer, what one call keeps for the next."
         ) from error
+
+
+def _try_moved(spec: Spec, image_size: int, folder: Path) -> None:
+    """Show a model whose weights have moved, as by training, a small batch: a gate that starts at 0 hides much.
+
+    Raises as `refuse_unsteady`.
+    """
+    model = channels_last(_built(spec, image_size, folder, 0))
+    images = torch.rand(3, 1, image_size, image_size)  # [B, 1, H, W]
+    images *= torch.tensor([0.2, 0.5, 1.0]).view(3, 1, 1, 1)  # noise alone is alike for a network
+    with torch.no_grad():
+        for parameter in model.parameters():
+            step = MOVED * (1 + torch.rand_like(parameter))
+            parameter.copy_(torch.where(parameter == 0, step, parameter * (1 + step)))
+    refuse_unsteady(model.eval(), images, "scores", code_named(spec))
 
 
 def _try_routing_again(model: nn.Module, spec: Spec, image_size: int, folder: Path) -> None:

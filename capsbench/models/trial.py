@@ -128,12 +128,14 @@ def try_passes(model: nn.Module, image_size: int, folder: Path, numbers: Sequenc
         raise RoutingError(f"{names}: {why}, {what_was_raised(error, folder)}") from error
     expected = (output.couplings.shape, output.couplings.shape, output.poses.shape)
     trace = () if output.trace is None else output.trace
+    told = "one capsbench.routing.Pass(logits [B, I, J], couplings [B, I, J], poses [B, J, D]) a pass"
     for one in trace if isinstance(trace, list | tuple) else [trace]:
         if not isinstance(one, Pass) or tuple(getattr(tensor, "shape", None) for tensor in one) != expected:
-            raise RoutingError(
-                f"{names}: its trace must be a list with one capsbench.routing.Pass(logits [B, I, J], "
-                "couplings [B, I, J], poses [B, J, D]) a pass."
-            )
+            raise RoutingError(f"{names}: its trace must be a list with {told}.")
+    obeys = all("iterations" in layer.routing.takes for layer in capsule_layers(model))
+    if trace and obeys and len(trace) != numbers[-1] > 1:
+        made = "1 entry" if len(trace) == 1 else f"{len(trace)} entries"
+        raise RoutingError(f"{names}: its trace has {made} at {passes}; it must be a list with {told}.")
 
 
 def _names(model: nn.Module) -> str:

@@ -125,7 +125,12 @@ LOOP = "for _ in range(iterations):"
             "return Routed(v, c, length(v), (Pass(b[0], c, v),))",
             TRACE,
         ),
-        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), (Pass(b, c, v),))", None),
+        (
+            "return Routed(v, c, length(v))",
+            "return Routed(v, c, length(v), (Pass(b, c, v),))",
+            "its trace has 1 entry at 100 passes; it must be a list with one",
+        ),
+        ("return Routed(v, c, length(v))", "return Routed(v, c, length(v), [Pass(b, c, v)] * iterations)", None),
     ],
 )
 def test_what_the_evaluation_will_ask_of_a_routing_is_tried_before_it_trains(

@@ -67,6 +67,14 @@ class KeepsGraph(Good):
             self.mean = 0.9 * self.mean + 0.1 * routed.scores.mean(0)
         return Routed(routed.poses, routed.couplings, routed.scores * (1 - 0.1 * self.mean))
 
+class Gate(Good):
+    def __init__(self, outputs):
+        super().__init__(outputs)
+        self.gate = nn.Parameter(torch.zeros(()))
+
+    def forward(self, votes):
+        return super().forward(votes - self.gate * votes.mean(0))
+
 def squeezes(votes):
     v = squash(votes.mean(1)).squeeze()
     return Routed(v, votes.new_full(votes.shape[:3], 0.1), torch.einsum("bjd,bjd->bj", v, v).add(1e-9).sqrt())
@@ -129,7 +137,8 @@ def test_an_error_s_words_are_cut(folder: Path) -> None:
         ("Tied", "gain and again lie in the same memory, which a file of weights cannot hold"),
         ("Extra", "its state has _extra_state, no tensor, which a file of weights cannot hold."),
         ("KeepsGraph", "at a second step of training: it raised RuntimeError: Trying to backward through the graph"),
-        ("squeezes", f"{AGAIN}late.py, line 57: it raised RuntimeError: einsum()"),
+        ("Gate", "in evaluation an image's scores depend on the other images of its batch"),
+        ("squeezes", f"{AGAIN}late.py, line 65: it raised RuntimeError: einsum()"),
     ],
 )
 def test_what_is_wrong_with_a_routing_is_said(folder: Path, name: str, words: str) -> None:
