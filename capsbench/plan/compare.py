@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from capsbench.plan.routings import ROUTINGS, is_custom
+from capsbench.plan.routings import CUSTOM_PASSES, ROUTINGS, is_custom
 from capsbench.plan.tuning import DECAYS, RATES
 from capsbench.plan.variants import RoutingOptions
 
@@ -63,7 +63,9 @@ def differences(house: House, cell: Cell, other: Cell) -> list[dict[str, Any]]:
     rerouted = mine.get("routing") != theirs.get("routing")
     facts = ROUTINGS.get(str(mine.get("routing")))
     outside = any(is_custom(str(side.get("routing", ""))) for side in (mine, theirs))
-    own = {"iterations": facts.passes, "squash": facts.squash, "normaliser": facts.normaliser} if facts else {}
+    own: dict[str, Any] = {"iterations": CUSTOM_PASSES}  # of one from outside nothing else is known
+    if facts:
+        own = {"iterations": facts.passes, "squash": facts.squash, "normaliser": facts.normaliser}
     found = []
     for key in keys:
         value, reference = mine.get(key), theirs.get(key)

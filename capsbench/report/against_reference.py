@@ -127,7 +127,7 @@ def factor_words(differs: list[Difference]) -> tuple[str, str, str]:
         return NOTHING, NOTHING, NOTHING
     names = [FACTORS.get(d.factor, d.factor.replace("_", " ")) for d in chosen]
     if len(chosen) == 1:
-        brought = ", ".join(f"{FACTORS.get(d.factor, d.factor)} {d.value}" for d in own)
+        brought = ", ".join(f"{FACTORS.get(d.factor, d.factor.replace('_', ' '))} {d.value}" for d in own)
         return names[0], chosen[0].value + (f" (with its own {brought})" if brought else ""), chosen[0].reference
     values, references = (
         "; ".join(f"{name} {value}" for name, value in zip(names, of, strict=True))

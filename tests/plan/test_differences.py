@@ -9,6 +9,8 @@ import pytest
 from capsbench.files import write_json
 from capsbench.plan import House, config_folder
 from capsbench.plan.tuning import Point
+from capsbench.report.against_reference import factor_words
+from capsbench.report.contract import Difference
 
 TUNED = """
 budget: reduced
@@ -66,6 +68,23 @@ def test_of_a_routing_from_outside_no_squash_is_said_that_its_plan_does_not_say(
     said = {entry["variant"]: {found["factor"] for found in entry["differs"]} for entry in entries}
     assert "squash" not in said["mine.route"]
     assert "squash" in said["squashed"]
+
+
+def test_the_default_passes_of_a_routing_from_outside_came_with_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def route(votes): ...\n")
+    (tmp_path / "own.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {epochs: 2}\n"
+        "variants:\n  mine: {base: two-digit-uniform, routing: 'mine:route'}\n"
+        "tasks:\n  two_digit: {variants: [two-digit-uniform, mine], reference: two-digit-uniform}\n"
+    )
+    entries = House.load(tmp_path / "own.yaml").describe({})["comparisons"]["ablation"]["two_digit"]
+    (entry,) = (entry for entry in entries if entry["variant"] == "mine")
+    assert {found["factor"]: (found["value"], found["own"]) for found in entry["differs"]} == {
+        "routing": ("mine:route", False),
+        "iterations": ("3", True),
+    }
+    words = factor_words([Difference.model_validate(found) for found in entry["differs"]])
+    assert words == ("routing", "mine:route (with its own passes of routing 3)", "uniform")
 
 
 def test_a_chosen_rate_differs_to_its_last_digit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
