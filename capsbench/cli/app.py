@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from capsbench import __version__
-from capsbench.cli.chosen import chosen, rows_of
+from capsbench.cli.chosen import chosen, rows_of, to_time
 from capsbench.cli.log import log_to
 from capsbench.cli.opening import open_plan
 from capsbench.cli.options import MOST_THREADS, Cores, Device, Done, PlanPath, Seed, Task, Threads, Variant
@@ -289,7 +289,10 @@ def bench(
     ] = None,
     task: Annotated[str, typer.Option(help="The task.")] = "mnist",
     variant: Annotated[
-        list[str] | None, typer.Option(help="A variant to time; can be repeated. By default capsnet-r3-recon.")
+        list[str] | None,
+        typer.Option(
+            help="A variant to time; can be repeated. By default capsnet-r3-recon, else the task's first row."
+        ),
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step; by default the plan's batch size.", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by default 5, or 20 on a GPU.", min=2)] = None,
@@ -317,7 +320,7 @@ def bench(
         show_stored(console, context, stored, figures)
         return
     house = House.load(path or config_folder() / "paper.yaml")
-    cells = [cell for name in variant or ["capsnet-r3-recon"] for cell in chosen(house, [task], [name])]
+    cells = to_time(house, task, variant)
     run_bench(
         house,
         cells,

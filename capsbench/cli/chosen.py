@@ -8,6 +8,8 @@ from dataclasses import replace
 from capsbench.errors import PlanError, nearest
 from capsbench.plan import Cell, House
 
+DEFAULT = "capsnet-r3-recon"  # what `bench` times
+
 
 def chosen(
     house: House, tasks: list[str] | None, variants: list[str] | None, seeds: list[int] | None = None
@@ -46,6 +48,16 @@ def with_seeds(cells: list[Cell], seeds: Sequence[int] | None) -> list[Cell]:
         return cells
     found = [replace(cell, seeds=tuple(seed for seed in cell.seeds if seed in seeds)) for cell in cells]
     return [cell for cell in found if cell.seeds]
+
+
+def to_time(house: House, task: str, variants: list[str] | None) -> list[Cell]:
+    """The cells that `bench` times, one for each name: where none is said the paper's CapsNet, else the first row.
+
+    Raises PlanError as `chosen`.
+    """
+    rows = chosen(house, [task], None)
+    default = next((cell for cell in rows if is_named(cell, None, [DEFAULT])), rows[0])
+    return [cell for name in variants or [default.variant] for cell in chosen(house, [task], [name])]
 
 
 def rows_of(house: House, task: list[str] | None, variant: list[str] | None) -> list[Cell]:

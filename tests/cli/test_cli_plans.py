@@ -13,14 +13,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from capsbench.cli.app import app
-from capsbench.cli.chosen import rows_of
+from capsbench.cli.chosen import rows_of, to_time
 from capsbench.cli.stages import train_cells
 from capsbench.data.download import DownloadError
 from capsbench.errors import DataError, PlanError, ResourceError
 from capsbench.files import write_text
 from capsbench.locks import sole
 from capsbench.pipeline import Pipeline, dataset_record, open_house, open_results, write_plan
-from capsbench.plan import House
+from capsbench.plan import House, config_folder
 from capsbench.plan.tuning import GRID
 
 
@@ -247,3 +247,13 @@ def test_a_plan_that_is_named_counts_as_it_is_now_and_not_as_its_last_report_had
     metrics = (house.folder / "export" / "metrics.csv").read_text()
     assert "mnist,cnn,1," in metrics
     assert (house.folder / "plan.json").read_bytes() == before
+
+
+def test_bench_times_capsnet_or_the_first_row_of_a_task_without_it() -> None:
+    house = House.load(config_folder() / "two-digit-again.yaml")
+    assert [cell.variant for cell in to_time(house, "two_digit", None)] == [house.cells[0].variant]
+    paper = House.load(config_folder() / "paper.yaml")
+    assert [cell.variant for cell in to_time(paper, "two_digit", None)] == ["capsnet-r3-recon"]
+    assert [cell.variant for cell in to_time(paper, "mnist", ["cnn", "capsnet-r1"])] == ["cnn", "capsnet-r1"]
+    with pytest.raises(PlanError, match=r"has no task 'mnist'"):
+        to_time(house, "mnist", None)
