@@ -1,6 +1,6 @@
 """The folders of results/ whose plans are in config/."""
 
 PUBLISHED = (
-    *("ablation", "ladder", "lengths", "paper", "precision"),
+    *("ablation", "ladder", "lengths", "overnight", "paper", "precision"),
     *("two-digit-again", "two-digit-average", "two-digit-replaced", "two-digit-squeezed"),
 )

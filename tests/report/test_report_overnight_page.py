@@ -1,0 +1,105 @@
+"""What docs/overnight.md says of affNIST at an eighth of the width follows from results/overnight."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from pages import NUMBER, RESULTS, TO, numbers, rows_of, said, words_of
+
+from capsbench.plan import House, config_folder
+from capsbench.plan.tasks import AffnistTask
+
+OVERNIGHT = RESULTS / "overnight"
+RUNS = OVERNIGHT / "runs" / "affnist"
+NAME = "docs/overnight.md"
+PAGE = words_of(NAME)
+ROWS = {
+    "CapsNet r=3, reconstruction": "capsnet-r3-recon",
+    "CapsNet r=3, reconstruction, W shared by type": "capsnet-share-type",
+    "the same, no routing": "capsnet-shared-uniform",
+    "CNN, max-pooling and dropout": "cnn-pool-eighth",
+    "ConvNet-Avg": "convnet-avg",
+}
+LAST, HELD_OUT, MATCHED = ("converged", "accuracy"), ("converged", "held_out_accuracy"), ("matched", "accuracy")
+COUNTS = ("Eight", "Nine", "Ten", "Eleven", "Twelve")
+
+
+@pytest.fixture(scope="module")
+def manifests() -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(RUNS.glob("*/seed-*/manifest.json"))]
+
+
+def values(variant: str, condition: str, metric: str) -> list[float]:
+    """A metric of a row's runs by seed; of those that are not matched none."""
+    folders = sorted((RUNS / variant).glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
+    found = [json.loads((folder / condition / "metrics.json").read_text()) for folder in folders]
+    return [metrics["metrics"][metric]["value"] for metrics in found if metrics["status"] == "done"]
+
+
+def test_every_run_there_is_is_in_the_table(manifests) -> None:
+    for first, cells in rows_of(NAME, ROWS, columns=4).items():
+        for cell, what in zip(cells, (LAST, HELD_OUT, MATCHED), strict=True):
+            seeds = values(ROWS[first], *what)
+            expected = seeds if len(seeds) < 2 else [sum(seeds) / len(seeds), *seeds]
+            assert numbers(cell) == pytest.approx(expected, abs=0.0501), (first, what)
+            assert seeds or cell == "not matched"
+    assert {of["run"]["variant"] for of in manifests} == set(ROWS.values())
+    planned = House.load(config_folder() / "overnight.yaml").cells
+    count = next(word for word, number in zip(COUNTS, range(8, 13), strict=True) if number == len(manifests))
+    assert f"**{count} of its {sum(len(cell.seeds) for cell in planned)} runs are there" in PAGE
+
+
+def test_the_level_is_the_plan_s() -> None:
+    options = House.load(config_folder() / "overnight.yaml").cell("affnist", "capsnet-r3-recon").options
+    assert isinstance(options, AffnistTask)
+    assert set(re.findall(r"([\d.]+) % of held-out digits", PAGE)) == {f"{100 * options.matched_at:g}"}
+    assert f"{4 * 10_000:,} images" in PAGE
+    assert options.transforms == 4
+
+
+def test_a_difference_that_is_told_is_the_table_s() -> None:
+    frame = pd.read_csv(OVERNIGHT / "tables" / "ablation.csv")
+    rows = frame[frame.task == "affnist"].set_index(["variant", "condition", "metric"])
+    for pattern, what in (
+        (rf"with the last weights by {NUMBER} points \({TO}, Holm's p {NUMBER}\)", LAST),
+        (rf"at equal accuracy by {NUMBER} \({TO}, Holm's p {NUMBER}\)", MATCHED),
+    ):
+        row = rows.loc[("cnn-pool-eighth", *what)]
+        told = said(pattern, PAGE)
+        assert told[:3] == pytest.approx([row["difference"], row["ci_low"], row["ci_high"]], abs=0.0501)
+        assert told[3] == pytest.approx(row["p_holm"], rel=0.1)
+
+
+def test_how_they_were_made(manifests) -> None:
+    minutes = [of["seconds"] / 60 for of in manifests]
+    told = said(r"took (\d+) to (\d+) minutes each on one thread of an AMD EPYC", PAGE)
+    assert told == pytest.approx([min(minutes), max(minutes)], abs=0.501)
+    for of in manifests:
+        assert (of["status"], of["git"]["dirty"], of["resolved"]["threads"]) == ("done", False, 1)
+        assert "AMD EPYC" in of["machine"]["processor"]
+
+
+def right(variant: str, factor: str, value: float) -> float:
+    """Per cent right of the first test digits under one factor alone, the mean over a row's seeds."""
+    files = sorted((RUNS / variant).glob("seed-*/converged/factors.csv"))
+    frame = pd.concat(pd.read_csv(file) for file in files)
+    of = frame[(frame.factor == factor) & (frame.value == value)]
+    assert len(of) == len(files) > 0
+    assert set(of.images) == {1_000}
+    return 100 * float(of.accuracy.mean())
+
+
+def test_what_is_said_of_single_factors() -> None:
+    own, shared, cnn = "capsnet-r3-recon", "capsnet-share-type", "cnn-pool-eighth"
+    moved = [right(row, "translation", by) for row in (own, shared) for by in (-8.0, 8.0)]
+    told = said(
+        r"are right in (\d+) and (\d+) % \(up and left, down and right\), with W shared by type in (\d+) and (\d+)\.",
+        PAGE,
+    )
+    assert told == pytest.approx(moved, abs=0.501)
+    told = said(r"1\.4 times as large are right in (\d+) % by the CNN, (\d+) by CapsNet and (\d+) with shared W", PAGE)
+    assert told == pytest.approx([right(row, "scale", 1.4) for row in (cnn, own, shared)], abs=0.501)
