@@ -83,7 +83,7 @@ def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
     try:
         yield
     except RoutingError as error:  # the suite's, on what the code returned
-        if not is_custom(cell.routing):
+        if not is_custom(cell.routing) or str(error).startswith(f"{house.path}: "):
             raise
         said = with_its_line(error, house.path.parent)
         raise RoutingError(f"{house.path}: {cell.label}: {said} It did not in its trial.") from error
@@ -110,12 +110,12 @@ def in_words_of_their_routings(house: House, cells: Iterable[Cell]) -> Iterator[
     custom = {cell.label: cell for cell in cells if is_custom(cell.routing)}
     for cell in custom.values():
         refuse_edited(house, cell)
-    folder, (where, *others) = house.path.parent, [*custom, ""]
-    where = str(house.path) if others[:-1] or not where else f"{house.path}: {where}"
+    folder = house.path.parent
+    where = ": ".join([str(house.path), *(custom if len(custom) == 1 else ())])
     try:
         yield
     except RoutingError as error:
-        if not custom:
+        if not custom or str(error).startswith(f"{house.path}: "):
             raise
         raise RoutingError(f"{where}: {with_its_line(error, folder)}") from error
     except CapsbenchError:

@@ -93,8 +93,9 @@ def _try_moved(spec: Spec, image_size: int, folder: Path) -> None:
     images *= torch.tensor([0.2, 0.5, 1.0]).view(3, 1, 1, 1)  # noise alone is alike for a network
     with torch.no_grad():
         for parameter in model.parameters():
-            step = MOVED * (1 + torch.rand_like(parameter))
-            parameter.copy_(torch.where(parameter == 0, step, parameter * (1 + step)))
+            if parameter.requires_grad:
+                step = MOVED * (1 + torch.rand_like(parameter))
+                parameter.copy_(torch.where(parameter == 0, step, parameter * (1 + step)))
     refuse_unsteady(model.eval(), images, "scores", code_named(spec))
 
 

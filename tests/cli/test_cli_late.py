@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place
 
+from capsbench.cli.inputs import in_words_of_its_routing, in_words_of_their_routings
+from capsbench.errors import RoutingError
+from capsbench.plan import House
+
 PLAN = """
 name: tiny
 about: A routing of one's own.
@@ -105,3 +109,19 @@ def test_bench_tries_code_beside_the_plan_before_it_times_it(place) -> None:
     assert said.code == 2, said.text
     assert said.err.startswith("capsbench: tiny.yaml: variant x: routing 'late:route': ")
     assert "mode" in said.err
+
+
+def test_what_names_its_plan_is_not_told_twice() -> None:
+    house = House.load(REPOSITORY / "examples" / "custom_routing" / "custom-routing.yaml")
+    cells = [cell for cell in house.cells if cell.variant == "my_routing:cosine"]
+    for within in (in_words_of_its_routing(house, cells[0]), in_words_of_their_routings(house, cells)):
+        with pytest.raises(RoutingError) as error, within:
+            raise RoutingError(f"{house.path}: said already.")
+        assert str(error.value) == f"{house.path}: said already."
+
+
+def test_where_code_of_several_rows_is_timed_the_plan_is_named_alone() -> None:
+    house = House.load(REPOSITORY / "examples" / "custom_routing" / "custom-routing.yaml")
+    with pytest.raises(RoutingError) as error, in_words_of_their_routings(house, house.cells):
+        raise RoutingError("routing 'my_routing:cosine': odd.")
+    assert str(error.value) == f"{house.path}: routing 'my_routing:cosine': odd."

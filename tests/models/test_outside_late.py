@@ -75,6 +75,11 @@ class Gate(Good):
     def forward(self, votes):
         return super().forward(votes - self.gate * votes.mean(0))
 
+class ShutGate(Gate):
+    def __init__(self, outputs):
+        super().__init__(outputs)
+        self.gate.requires_grad_(False)
+
 def squeezes(votes):
     v = squash(votes.mean(1)).squeeze()
     return Routed(v, votes.new_full(votes.shape[:3], 0.1), torch.einsum("bjd,bjd->bj", v, v).add(1e-9).sqrt())
@@ -120,6 +125,10 @@ def test_a_model_that_stores_that_it_has_started_is_no_fault(folder: Path) -> No
     build_and_try_twice(model("StartsAnew", remembers=True), 28, folder)
 
 
+def test_a_gate_that_never_opens_is_no_fault(folder: Path) -> None:
+    build_and_try_twice(routing("ShutGate"), 28, folder)
+
+
 def test_an_error_s_words_are_cut(folder: Path) -> None:
     with pytest.raises(RoutingError) as error:
         build_and_try_twice(model("Long"), 28, folder)
@@ -138,7 +147,7 @@ def test_an_error_s_words_are_cut(folder: Path) -> None:
         ("Extra", "its state has _extra_state, no tensor, which a file of weights cannot hold."),
         ("KeepsGraph", "at a second step of training: it raised RuntimeError: Trying to backward through the graph"),
         ("Gate", "in evaluation an image's scores depend on the other images of its batch"),
-        ("squeezes", f"{AGAIN}late.py, line 65: it raised RuntimeError: einsum()"),
+        ("squeezes", f"{AGAIN}late.py, line 70: it raised RuntimeError: einsum()"),
     ],
 )
 def test_what_is_wrong_with_a_routing_is_said(folder: Path, name: str, words: str) -> None:
