@@ -35,6 +35,7 @@ def ends(what: tuple[str, str]) -> list[float]:
 def test_every_run_there_is_has_its_line() -> None:
     planned = House.load(config_folder() / "two-digit-average.yaml").cells[0].seeds
     assert lines_of_seeds(RUNS, SECTION) == list(planned)
+    assert "fifteen more (`config/two-digit-average.yaml`)" in words_of("docs/reproduction.md")
 
 
 def test_the_verdicts_are_those_that_the_page_and_readme_tell(claims) -> None:

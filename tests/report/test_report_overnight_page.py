@@ -51,6 +51,7 @@ def test_every_run_there_is_is_in_the_table(manifests) -> None:
     planned = House.load(config_folder() / "overnight.yaml").cells
     count = next(word for word, number in zip(COUNTS, range(8, 13), strict=True) if number == len(manifests))
     assert f"**{count} of its {sum(len(cell.seeds) for cell in planned)} runs are there" in PAGE
+    assert f"of which {count.lower()} runs are there ([overnight.md](overnight.md))" in words_of("docs/reproduction.md")
 
 
 def test_the_level_is_the_plan_s() -> None:
