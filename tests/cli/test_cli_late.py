@@ -48,9 +48,9 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, REPOSITORY)
 
 
-def write(place: Place, condition: str, then: str, plan: str = PLAN) -> None:
+def write(place: Place, condition: str, then: str) -> None:
     (place.folder / "late.py").write_text(ROUTING.format(condition=condition, then=then))
-    (place.folder / "tiny.yaml").write_text(plan)
+    (place.folder / "tiny.yaml").write_text(PLAN)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,8 @@ def test_what_it_raises_while_it_is_timed_is_a_sentence(place, command: list[str
 
 
 def test_bench_tries_code_beside_the_plan_before_it_times_it(place) -> None:
-    write(place, "True", "pass")
-    (place.folder / "late.py").write_text(
-        ROUTING.format(condition="True", then="pass").replace("route(votes):", "route(votes, mode='soft'):")
-    )
+    routing = ROUTING.format(condition="True", then="pass")
+    (place.folder / "late.py").write_text(routing.replace("route(votes):", "route(votes, mode='soft'):"))
     odd = "variants:\n  x: {base: capsnet-r3, routing: 'late:route', routing_options: {mod: hard}}\ntasks:"
     (place.folder / "tiny.yaml").write_text(PLAN.replace("tasks:", odd).replace("['late:route']", "[x]"))
     said = place.capsbench("bench", "tiny.yaml", "--variant", "x", "--threads", "1", "--device", "cpu")

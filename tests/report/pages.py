@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+
+from capsbench.report.statistics import Estimate, Scored, crossed, digit_effects
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
@@ -73,6 +76,18 @@ def lines_of_seeds(runs: Path, section: str) -> list[int]:
         for cell, (what, values) in zip(cells, columns.items(), strict=True):
             assert numbers(cell) == pytest.approx([values[seed]], abs=0.00501 if what == SINGLE else 0.0501)
     return seeds
+
+
+def with_pairs(runs: Path, metric: str, less: float = 0.0) -> Estimate:
+    """A metric of pairs one above the other, less a constant: its mean over seeds, the pairs' choice counted in."""
+    means, effects = [], []
+    for run in sorted(runs.glob("seed-*/56x28")):
+        means.append(json.loads((run / "metrics.json").read_text())["metrics"][metric]["value"] - less)
+        with np.load(run / "predictions.npz") as answers:
+            effects.append(digit_effects(100.0 * answers[metric], answers["bases"], 10_000))
+    estimate = crossed(Scored(np.array(means), np.stack(effects)))
+    assert estimate is not None
+    return estimate
 
 
 def of_seeds(runs: Path, condition: str, metric: str) -> pd.Series:

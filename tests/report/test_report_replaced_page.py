@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
-from pages import BESIDE, NUMBER, OTHER_SEEDS, RESULTS, STACKED, TO, lines_of_seeds, of_seeds, said, words_of
+from pages import (
+    BESIDE,
+    NUMBER,
+    OTHER_SEEDS,
+    RESULTS,
+    STACKED,
+    TO,
+    lines_of_seeds,
+    of_seeds,
+    said,
+    with_pairs,
+    words_of,
+)
 from scipy import stats
 
 from capsbench.plan import House, config_folder
-from capsbench.report.statistics import Scored, crossed, digit_effects, holm
+from capsbench.report.statistics import holm
 
 REPLACED = RESULTS / "two-digit-replaced"
 RUNS = REPLACED / "runs" / "two_digit" / "two-digit-replace"
 SECTION = "Replaced logits, ten more seeds"
 FINAL = ("56x28", "final_top2_accuracy")
-
-
-def with_pairs(metric: str) -> float:
-    """The p of more than 90 % with the choice of test pairs counted in."""
-    means, effects = [], []
-    for run in sorted(RUNS.glob("seed-*/56x28")):
-        means.append(json.loads((run / "metrics.json").read_text())["metrics"][metric]["value"] - 90)
-        with np.load(run / "predictions.npz") as answers:
-            effects.append(digit_effects(100.0 * answers[metric], answers["bases"], 10_000))
-    estimate = crossed(Scored(np.array(means), np.stack(effects)))
-    assert estimate is not None
-    return estimate.p()
 
 
 def test_every_run_there_is_has_its_line() -> None:
@@ -52,7 +51,8 @@ def test_the_verdicts_are_those_that_the_page_and_readme_tell() -> None:
     adjusted = said(rf"above one half \({NUMBER} points, Holm-adjusted {TO}\)", page)
     assert adjusted == pytest.approx([both[key] for key in keys[:3]], abs=0.00501)
     (p,) = said(rf"that comparisons of rows have\) p would be {NUMBER}\.", page)
-    by_pairs = [with_pairs("top2_accuracy"), with_pairs("both_above_half_accuracy"), 1.0]  # the third has no run here
+    by_pairs = [with_pairs(RUNS, metric, less=90).p() for metric in ("top2_accuracy", "both_above_half_accuracy")]
+    by_pairs.append(1.0)  # the third claim has no run here
     assert holm(by_pairs)[:2] == [pytest.approx(p, abs=0.000501)] * 2
     for pattern, what in (("final weights, which Su tests, have", FINAL), ("Side by side they name both in", BESIDE)):
         seeds = of_seeds(RUNS, *what)
