@@ -2,7 +2,7 @@
 
     python benchmarks/plan_shares.py config/quick.yaml [--cores 2] [--to FILE.json]
 
-The plan runs from nothing, in a folder of its own that is removed. Every process that it starts is looked at five times
+The plan runs from nothing, in a folder of its own that is removed. Every process that it starts is looked at ten times
 a second, and counts to the job whose log it names, or whose fork it is:
 
     train     the jobs that train: reading data, training, and evaluating what was trained
@@ -12,8 +12,8 @@ a second, and counts to the job whose log it names, or whose fork it is:
     snakemake  `capsbench run` itself, and what is nothing of the above
 
 The pipeline's own share is all but `training`, in percent of the whole: seconds of a core, idle ones left out. What a
-process does after its last look is missing, a tenth of a second on average: `whole` is what the kernel counted, so it
-is in `snakemake`. Linux alone.
+process does after its last look is missing, a twentieth of a second on average, and so is a job that is done between two looks,
+whose row says 0: `whole` is what the kernel counted, so both are in `snakemake`. Linux alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from capsbench.forks import FORKED
 from capsbench.provenance import git_state, machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-APART = 0.2  # seconds between two looks
+APART = 0.1  # seconds between two looks
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB = re.compile(r"-m\0capsbench\0--log\0[^\0]*/logs/(\w+)")
 SERVER = "-m\0capsbench.fork_server\0"
@@ -101,7 +101,7 @@ def run(plan: Path, cores: int, root: Path) -> tuple[dict[str, float], float]:
     if code := os.waitstatus_to_exitcode(status):
         sys.exit(f"`capsbench run {plan}` ended with {code}:\n{log.read_text()[-2000:]}")
     wall = time.monotonic() - began
-    seconds: dict[str, float] = defaultdict(float)
+    seconds = defaultdict(float, dict.fromkeys(kinds_in(root), 0.0))
     for kind, value in spent.values():
         seconds[kind] += value
     seconds["snakemake"] += usage.ru_utime + usage.ru_stime - sum(seconds.values())
@@ -110,6 +110,11 @@ def run(plan: Path, cores: int, root: Path) -> tuple[dict[str, float], float]:
             "`capsbench run` ended before the process of its forks, so the kernel did not count them; say it again."
         )
     return dict(seconds), wall
+
+
+def kinds_in(root: Path) -> set[str]:
+    """The kinds of jobs that ran, by their logs: a job too short to be looked at has a row, too."""
+    return {path.name.split(".")[0] for path in root.glob("*/logs/*")}
 
 
 def looked_at(session: int) -> dict[tuple[int, int], tuple[str, float]]:

@@ -52,6 +52,13 @@ def test_a_process_counts_to_the_job_whose_log_it_names() -> None:
             process.wait()
 
 
+def test_a_job_that_was_never_looked_at_has_a_row(tmp_path: Path) -> None:
+    for log in ("train/mnist/cnn.log", "train/mnist/cnn.tries.log", "report.log", "report.tries.log"):
+        (path := tmp_path / "plan" / "logs" / log).parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert script("plan_shares").kinds_in(tmp_path) == {"train", "report"}
+
+
 def test_what_others_are_called_need_not_be_text() -> None:
     tool = script("plan_shares")
     named = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", b"\xff\xfe"])
