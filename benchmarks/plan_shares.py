@@ -12,8 +12,8 @@ a second, and counts to the job whose log it names, or whose fork it is:
     snakemake  `capsbench run` itself, and what is nothing of the above
 
 The pipeline's own share is all but `training`, in percent of the whole: seconds of a core, idle ones left out. What a
-process does after its last look is missing, a twentieth of a second on average, and so is a job that is done between two looks,
-whose row says 0: `whole` is what the kernel counted, so both are in `snakemake`. Linux alone.
+process does after its last look is missing, a twentieth of a second on average, and so is a job that is done between
+two looks, whose row says 0: `whole` is what the kernel counted, so both are in `snakemake`. Linux alone.
 """
 
 from __future__ import annotations
