@@ -1,4 +1,4 @@
-"""README's table of speeds has the ratios of the stored measurements."""
+"""The tables of speeds of benchmarks/README.md and of README have the ratios of the stored measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE, README = REPOSITORY / "benchmarks" / "README.md", REPOSITORY / "README.md"
 STORED = REPOSITORY / "benchmarks" / "results"
 PLAIN = ("plain PyTorch CapsNet", "float32")
 FUSED = "capsnet-r3-recon, fused, captured"
@@ -19,9 +22,9 @@ def training(name: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["name"], row["precision"]): row for row in rows if row["phase"] == "training"}
 
 
-def line(first: str) -> list[str]:
-    """The cells behind the first one of README's only row of a table that begins with it."""
-    (found,) = (row for row in (REPOSITORY / "README.md").read_text().splitlines() if row.startswith(f"| {first}"))
+def line(first: str, page: Path = PAGE) -> list[str]:
+    """The cells behind the first one of a page's only row of a table that begins with it."""
+    (found,) = (row for row in page.read_text().splitlines() if row.startswith(f"| {first}"))
     return [cell.strip() for cell in found.strip("|").split("|")][1:]
 
 
@@ -43,6 +46,13 @@ def test_on_a_gpu() -> None:
     in_tf32 = rows["plain PyTorch CapsNet", "tf32"]["images_per_second"]
     ratios = [row["images_per_second"] / in_tf32 for row in (ours, half)]
     assert line("the same, if the plain one uses TF32") == [f"{ratio:.1f}" for ratio in ratios]
+
+
+@pytest.mark.parametrize(
+    "first", ["one NVIDIA H200, batch 128", "one NVIDIA H200, batch 512", "the same,", "two CPU cores"]
+)
+def test_readme_has_the_same(first: str) -> None:
+    assert line(first, README) == line(first)
 
 
 def test_on_cpus() -> None:
@@ -69,7 +79,7 @@ def test_routing_alone() -> None:
         for row in rows
         if (row["name"], row["inputs"], row["captured"]) == ("fused", 1152, captured)
     )
-    words = " ".join((REPOSITORY / "README.md").read_text().split())
+    words = " ".join(PAGE.read_text().split())
     assert (
         f"is {graph['times']:.1f} times as fast on the H200 as with votes in memory, each in a CUDA graph "
         f"({alone['times']:.1f} times outside one, where it holds an {alone['less_memory']:.0f}th of the memory)"

@@ -1,4 +1,4 @@
-"""The runs of results/paper on MNIST, and what README and docs/mnist.md say of them, for the tests of both."""
+"""The runs of results/paper on MNIST, and what findings.md and mnist.md say of them, for the tests of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PUBLISHED = {
     "r=1": 0.34,
 }  # Table 1, in the order of ROWS
 LINES = (pages.REPOSITORY / "docs" / "mnist.md").read_text()
-PAGE, README = pages.words_of("docs/mnist.md"), pages.words_of("README.md")
+PAGE, FINDINGS = pages.words_of("docs/mnist.md"), pages.words_of(pages.FINDINGS)
 
 
 def of_every_seed(condition: str, row: str = "3", seeds: int = 5) -> pd.DataFrame:

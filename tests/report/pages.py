@@ -16,7 +16,7 @@ from capsbench.report.statistics import Estimate, Scored, crossed, digit_effects
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
 NUMBER, TO = r"(-?[\d.]+)", r"(-?[\d.]+) to (-?[\d.]+)"
-TWO_DIGITS = "docs/two-digits.md"
+TWO_DIGITS, FINDINGS = "docs/two-digits.md", "docs/findings.md"
 OTHER_SEEDS, ROUTING, WHY, EVERY_FIGURE = (f"docs/two-digits-{name}.md" for name in ("seeds", "routing", "why", "runs"))
 ON_TWO_DIGITS = (TWO_DIGITS, OTHER_SEEDS, ROUTING, WHY, EVERY_FIGURE)
 STACKED, BESIDE, SINGLE = ("56x28", "top2_accuracy"), ("28x56", "top2_accuracy"), ("56x28", "single_error")

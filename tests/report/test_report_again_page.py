@@ -1,4 +1,4 @@
-"""What README and docs/two-digits-seeds.md say of two digits' other seeds follows from results/two-digit-again."""
+"""What findings.md and two-digits-seeds.md say of two digits' other seeds follows from results/two-digit-again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import BESIDE, NUMBER, OTHER_SEEDS, RESULTS, SINGLE, STACKED, TO, has_its_seeds, of_seeds, said, words_of
+from pages import (
+    BESIDE,
+    FINDINGS,
+    NUMBER,
+    OTHER_SEEDS,
+    RESULTS,
+    SINGLE,
+    STACKED,
+    TO,
+    has_its_seeds,
+    of_seeds,
+    said,
+    words_of,
+)
 from scipy import stats
 
 AGAIN = RESULTS / "two-digit-again"
@@ -42,7 +55,7 @@ def test_the_verdicts_are_told_with_their_intervals(claims) -> None:
     )
     assert {claim["verdict"] for claim in (helps, harms, over)} == {"reproduced"}
     assert [helps["adjusted_low"], helps["adjusted_high"]] == [helps["ci_low"], helps["ci_high"]]
-    page, readme = words_of(OTHER_SEEDS), words_of("README.md")
+    page, findings = words_of(OTHER_SEEDS), words_of(FINDINGS)
     for pattern, claim in {
         rf"reproduced\*\*, by {NUMBER} points \(Holm-adjusted {TO}, which for the last of three is the plain": helps,
         rf"\(the difference is {NUMBER}, Holm-adjusted {TO}\)\. The best seed of the paper's": harms,
@@ -56,10 +69,10 @@ def test_the_verdicts_are_told_with_their_intervals(claims) -> None:
         rf"Dynamic routing has {NUMBER} %, uniform couplings with its squash {NUMBER}, a difference of {NUMBER} points "
         rf"\(Holm-adjusted {TO}\); k-means side by side {NUMBER}, uniform couplings with its squash {NUMBER}, {NUMBER} "
         rf"points \(Holm-adjusted {TO}\)\.",
-        readme,
+        findings,
     )
     assert told == pytest.approx([*means[0][2:], *adjusted(harms), *means[1][:2], *adjusted(helps)], abs=0.0501)
-    assert said(rf"those five of k-means \({NUMBER} %\)", readme) == pytest.approx([means[0][0]], abs=0.0501)
+    assert said(rf"those five of k-means \({NUMBER} %\)", findings) == pytest.approx([means[0][0]], abs=0.0501)
     assert "Of other plans three, written before their runs, are reproduced" in words_of("docs/reproduction.md")
 
 

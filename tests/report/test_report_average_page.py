@@ -1,4 +1,4 @@
-"""What README and docs/two-digits-seeds.md say of Su's CNN with other seeds follows from results/two-digit-average."""
+"""What findings.md and two-digits-seeds.md say of Su's CNN with other seeds follows from results/two-digit-average."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import json
 import re
 
 import pytest
-from pages import BESIDE, NUMBER, OTHER_SEEDS, RESULTS, TO, lines_of_seeds, of_seeds, said, with_pairs, words_of
+from pages import (
+    BESIDE,
+    FINDINGS,
+    NUMBER,
+    OTHER_SEEDS,
+    RESULTS,
+    TO,
+    lines_of_seeds,
+    of_seeds,
+    said,
+    with_pairs,
+    words_of,
+)
 from scipy import stats
 
 from capsbench.plan import House, config_folder
@@ -36,7 +48,7 @@ def test_every_run_there_is_has_its_line() -> None:
     assert "fifteen more (`config/two-digit-average.yaml`)" in words_of("docs/reproduction.md")
 
 
-def test_the_verdicts_are_those_that_the_page_and_readme_tell(claims) -> None:
+def test_the_verdicts_are_those_that_the_page_and_findings_tell(claims) -> None:
     judged = {name: claim["verdict"] for name, claim in claims.items() if claim["verdict"] != "not run"}
     errors = [f"two-digit-cnn-{what}value" for what in ("", "both-", "single-")]
     assert judged == dict.fromkeys([*errors, "parameters-two-digit-cnn"], "reproduced")
@@ -49,8 +61,8 @@ def test_the_verdicts_are_those_that_the_page_and_readme_tell(claims) -> None:
     assert told == pytest.approx(found[2], abs=0.000501)
     assert found[2][1] > 0.7, "the page says that as a bound it is not reproduced"
     assert found[0][2] < 40, "the page says that the mean lies below 40"
-    readme = said(rf"narrowly \({NUMBER} %, {TO}, where 35 to 45 counts as about 40\)", words_of("README.md"))
-    assert readme == pytest.approx(found[0], abs=0.0501)
+    findings = said(rf"narrowly \({NUMBER} %, {TO}, where 35 to 45 counts as about 40\)", words_of(FINDINGS))
+    assert findings == pytest.approx(found[0], abs=0.0501)
 
 
 def test_what_is_said_beside_the_claims() -> None:

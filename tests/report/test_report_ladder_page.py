@@ -1,10 +1,10 @@
-"""What README and docs/two-digits-why.md say of the two digits' ladder follows from the runs of results/ladder."""
+"""What findings.md and two-digits-why.md say of the two digits' ladder follows from the runs of results/ladder."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
-from pages import RESULTS, WHY, numbers, of_seeds, rows_of, said, words_of
+from pages import FINDINGS, RESULTS, WHY, numbers, of_seeds, rows_of, said, words_of
 
 LADDER = RESULTS / "ladder"
 RUNS = LADDER / "runs" / "two_digit"
@@ -46,15 +46,15 @@ def test_the_words_have_the_table_s_numbers() -> None:
         for name in ("two-digit-sum-vectors", "two-digit-sum-linear")
     ]
     page = r"names both digits in ([\d.]+) % of the pairs, with ten plain scores it names them in ([\d.]+)\."
-    readme = r"with plain scores it had ([\d.]+) % and has ([\d.]+) with these \(seeds 0 to 2\)"
+    gain = r"with plain scores it had ([\d.]+) % and has ([\d.]+) with these \(seeds 0 to 2\)"
     row = r"CNN, sum pooling, lengths of vectors \(`results/ladder`\) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| 3 \|"
     everything = pd.read_csv(LADDER / "tables" / "two_digit.csv").set_index(["variant", "condition", "metric"])
     of_row = everything.loc[("two-digit-sum-vectors", "56x28", "top2_accuracy"), ["mean", "ci_low", "ci_high"]]
     for pattern, name, expected in (
-        (row, "README.md", of_row.tolist()),
+        (row, FINDINGS, of_row.tolist()),
         (page, WHY, [vectors, plain]),
         (r"above one half in ([\d.]+) % \(with plain scores in ([\d.]+)\)", WHY, above),
-        (readme, "README.md", [plain, vectors]),
+        (gain, FINDINGS, [plain, vectors]),
     ):
         assert said(pattern, words_of(name)) == pytest.approx(expected, abs=0.0501)
 

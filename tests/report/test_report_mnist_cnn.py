@@ -1,4 +1,4 @@
-"""What README and docs/mnist.md say of Table 1's CNN follows from its runs of results/paper."""
+"""What findings.md and mnist.md say of Table 1's CNN follows from its runs of results/paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from mnist_page import LINES, PAPER, PUBLISHED, README, ROWS, RUNS, of_every_seed, said
+from mnist_page import FINDINGS, LINES, PAPER, PUBLISHED, ROWS, RUNS, of_every_seed, said
 from pages import TO
 
 from capsbench.report.collect import collect
@@ -29,7 +29,7 @@ def test_what_is_said_of_the_cnn_s_two_runs() -> None:
         for row in long_table(results, "mnist")
         if (row.cell.variant, row.cell.condition, row.cell.metric) == ("cnn", "test", "error")
     )
-    words = said(r"\| CNN \| ([\d.]+) \| 0\.39 \| ([\d.]+) to ([\d.]+) \| 2 \|", README)
+    words = said(r"\| CNN \| ([\d.]+) \| 0\.39 \| ([\d.]+) to ([\d.]+) \| 2 \|", FINDINGS)
     assert words == pytest.approx([row.mean, row.low, row.high], abs=0.00501)
     wrong = [10_000 - count for name in ROWS for count in of_every_seed("test", name)["correct"]]
     told = said(
@@ -37,9 +37,8 @@ def test_what_is_said_of_the_cnn_s_two_runs() -> None:
     )
     assert told == [*mistakes, min(wrong), max(wrong)]
     assert min(mistakes) > max(wrong)
-    assert said(r"20 runs have (\d+) to (\d+) of 10,000 digits wrong, the CNN's two runs (\d+) and (\d+)", README) == [
-        min(wrong), max(wrong), *mistakes,
-    ]  # fmt: skip
+    told = said(r"20 runs have (\d+) to (\d+) of 10,000 digits wrong, the CNN's two runs (\d+) and (\d+)", FINDINGS)
+    assert told == [min(wrong), max(wrong), *mistakes]
     above = said(r"0\.39 % too, by ([\d.]+) points, as CapsNet lies ([\d.]+) to ([\d.]+) above")
     means = [of_every_seed("test", name)["error"].mean() for name in ROWS]
     gaps = [mean - paper for mean, paper in zip(means, PUBLISHED.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""What README and docs/mnist.md say of CapsNet on MNIST follows from results/paper; the weights are its own."""
+"""What findings.md and mnist.md say of CapsNet on MNIST follows from results/paper; the weights are its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from mnist_page import LINES, PAGE, PAPER, PUBLISHED, README, ROWS, RUNS, of_every_seed, said
-from pages import TO
+from mnist_page import FINDINGS, LINES, PAGE, PAPER, PUBLISHED, ROWS, RUNS, of_every_seed, said
+from pages import TO, words_of
 from scipy import stats
 from tools import unavailable
 
@@ -101,12 +101,12 @@ def test_the_means_and_their_intervals(errors) -> None:
 
 
 def test_every_interval_lies_above_the_paper_s_value(errors) -> None:
-    rows = re.findall(r"\| CapsNet ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| 5 \|", README)
+    rows = re.findall(r"\| CapsNet ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| 5 \|", FINDINGS)
     assert [name for name, *_ in rows] == list(PUBLISHED)
     for (name, *words), (mean, low, high) in zip(rows, errors, strict=True):
         assert [float(word) for word in words] == pytest.approx([mean, PUBLISHED[name], low, high], abs=0.000501)
         assert low > PUBLISHED[name]
-    assert "all four of CapsNet's intervals (over seeds) lie above its figures" in README
+    assert "all four of CapsNet's intervals (over seeds) lie above its figures" in FINDINGS
     above = said(rf"{', '.join([rf'{TO} above ([0-9.]+)'] * 4)}\. Three of the verdicts")
     ends = [end for (_, low, high), paper in zip(errors, PUBLISHED.values(), strict=True) for end in (low, high, paper)]
     assert above == pytest.approx(ends, abs=0.000501)
@@ -141,18 +141,21 @@ def test_the_verdicts_and_the_differences(claims) -> None:
     assert apart == pytest.approx([*adjusted[1], *alone[1]], abs=0.00501)
     gains = said(
         rf"instead of one, which is no routing, gain ([\d.]+) points \({TO}\); .*? gains ([\d.]+) \({TO}\)\. The paper",
-        README,
+        FINDINGS,
     )
     ends = [
         [-claim["effect"], -high, -low] for claim, (low, high) in zip((routing, reconstruction), adjusted, strict=True)
     ]
     assert gains == pytest.approx([*ends[0], *ends[1]], abs=0.00501)
-    assert said(r"The paper has ([\d.]+) and ([\d.]+)\. Both intervals contain these and zero", README) == [0.04, 0.10]
+    assert said(r"The paper has ([\d.]+) and ([\d.]+)\. Both intervals contain these and zero", FINDINGS) == [
+        0.04,
+        0.10,
+    ]
     assert adjusted[0][0] < -0.04 < 0 < adjusted[0][1]
     assert adjusted[1][0] < -0.10 < alone[1][0] < 0 < adjusted[1][1]
     one, same = claims["mnist-reconstruction-helps-r1"], claims["mnist-routing-alone"]
     assert one["verdict"] == same["verdict"] == verdicts["mnist-r1-value"] == "undecided"
-    assert "The paper's 0.25 % is not reproduced in 100 epochs, its 0.29, 0.34 and 0.35 are undecided:" in README
+    assert "The paper's 0.25 % is not reproduced in 100 epochs, its 0.29, 0.34 and 0.35 are undecided:" in FINDINGS
     apart = said(rf"an interval of {TO} points \(alone {TO}\), and no verdict")
     ends = [one[end] for end in ("adjusted_low", "adjusted_high", "ci_low", "ci_high")]
     assert apart == pytest.approx(ends, abs=0.00501)
@@ -302,7 +305,7 @@ def test_what_it_took(results) -> None:
         assert {manifest.resolved["seeds_at_once"] for manifest in of_row[name]} == {5}
         assert {manifest.git.commit[:7] for manifest in of_row[name]} == {commit}
         assert commit in PAGE
-    assert "([five to seven minutes](docs/mnist.md#what-it-took) for CapsNet's five seeds, seven for one seed" in README
+    assert "([five to seven minutes](mnist.md#what-it-took) for CapsNet's five seeds, seven for one seed" in FINDINGS
     rows = [seconds, of_one, of_plain, of_neither]
     assert [round(took / 60) for took in (min(rows), max(rows), of_cnn[1].seconds)] == [5, 7, 7]
 
@@ -313,7 +316,7 @@ def test_the_weights_are_those_of_seed_0_and_give_the_figure_that_readme_says() 
     assert about["run_digest"] == manifest["digest"]
     assert about["run"] == manifest["run"]
     assert (about["images"], about["images"] - about["correct"]) == (10_000, 42)
-    assert "0.42 % on MNIST" in README
+    assert "0.42 % on MNIST" in words_of("README.md")
     assert WEIGHTS.stat().st_size < 17e6
 
 

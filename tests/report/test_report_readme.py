@@ -1,4 +1,4 @@
-"""README's promise: results/paper follows from the files of its runs, and README's numbers from results/paper."""
+"""results/paper follows from the files of its runs, and what findings.md and others say of it from them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pages
 import pandas as pd
 import pytest
 from pages import EVERY_FIGURE, ON_TWO_DIGITS, ROUTING, TWO_DIGITS, words_of
@@ -24,7 +25,7 @@ from capsbench.report.verdicts.tables import csv_frame as claims_frame
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAPER = REPOSITORY / "results" / "paper"
-README = " ".join((REPOSITORY / "README.md").read_text().split())
+FINDINGS = words_of(pages.FINDINGS)
 REPRODUCTION = words_of("docs/reproduction.md")
 # Prose, and what only drawing tells: a word may be mended before the next report. Numbers and verdicts may not move.
 PROSE = {"sentence", "source", "title", "why", "reductions", "figures", "ours", "claimed", "families"}
@@ -68,7 +69,7 @@ def test_they_take_less_than_40_mb() -> None:
 
 def test_an_adjusted_interval_in_prose_is_one_of_today_s_verdicts(stored) -> None:
     """A family's other claims move when one more of it has its number."""
-    words = " ".join([README, *map(words_of, ON_TWO_DIGITS)])
+    words = " ".join([FINDINGS, *map(words_of, ON_TWO_DIGITS)])
     said = set(re.findall(r"Holm-adjusted (-?[\d.]+) to (-?[\d.]+)", words))
     again = json.loads((REPOSITORY / "results" / "two-digit-again" / "claims.json").read_text())
     judged = [*stored["claims"], *again["claims"]]
@@ -113,19 +114,19 @@ def same_table(ours: pd.DataFrame, name: str) -> None:
             assert one.fillna("").tolist() == other.fillna("").tolist(), column
 
 
-def said(pattern: str, text: str = README) -> tuple[str, ...]:
-    """What README or a page says instead of the groups of `pattern`. A sentence gone or said twice is a failure."""
+def said(pattern: str, text: str = FINDINGS) -> tuple[str, ...]:
+    """What a page says instead of the groups of `pattern`. A sentence gone or said twice is a failure."""
     found = list(re.finditer(pattern, text))
     assert len(found) == 1, f"it says {len(found)} times what this test reads with {pattern!r}; mend either."
     return found[0].groups()
 
 
-def numbers(pattern: str, text: str = README) -> tuple[int, ...]:
+def numbers(pattern: str, text: str = FINDINGS) -> tuple[int, ...]:
     return tuple(int(word) for word in said(pattern, text))
 
 
 def test_the_verdicts_are_counted_as_they_are(stored) -> None:
-    """README has the four counts, docs/reproduction.md why so many claims are not run."""
+    """docs/findings.md has the four counts, docs/reproduction.md why so many claims are not run."""
     counts, claims = stored["counts"], stored["claims"]
     assert numbers(
         r"of \[(\d+) claims\][^ ]* (\d+) are reproduced \(of Sabour et al\. only numbers of parameters; [^)]*\), "
@@ -138,7 +139,9 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     )
     assert (total, undecided, idle) == (len(claims), counts["undecided"], counts["not run"])
     failed = {claim["id"] for claim in claims if claim["verdict"] == "not reproduced"}
-    assert failed == {"mnist-r3-recon-value", "mnist-ports-value", "parameters-no-decoder-wrong"}, "README names others"
+    assert failed == {"mnist-r3-recon-value", "mnist-ports-value", "parameters-no-decoder-wrong"}, (
+        "the page names others"
+    )
     reproduced = [claim for claim in claims if claim["verdict"] == "reproduced"]
     theirs = {claim["id"] for claim in reproduced if claim["source"].startswith("Sabour et al.")}
     assert theirs == {"parameters-capsnet", "parameters-capsnet-no-decoder", "parameters-cnn"}
@@ -153,11 +156,10 @@ def test_the_verdicts_are_counted_as_they_are(stored) -> None:
     )
 
 
-def test_readme_counts_the_runs_there_are(results) -> None:
+def test_the_page_counts_the_runs_there_are(results) -> None:
     assert numbers(r"holds the (\d+) runs, made by `capsbench train config/paper\.yaml --task mnist") == (
         len(results.runs),
     )
-    assert numbers(r"leaves the (\d+) runs alone") == (len(results.runs),)
     assert {run.manifest.status for run in results.runs.values()} == {"done"}
     assert numbers(r"(\d+) of the (\d+) runs of `config/paper\.yaml`") == (len(results.runs), runs("paper"))
     of_two_digits = sum(run.key.task == "two_digit" for run in results.runs.values())
@@ -185,13 +187,13 @@ def runs(plan: str, task: str | None = None) -> int:
     return sum(len(cell.seeds) for cell in cells if task in (None, cell.task))
 
 
-def test_readme_s_table_of_two_digits_has_the_means_and_intervals_of_the_runs(results) -> None:
+def test_the_table_of_two_digits_has_the_means_and_intervals_of_the_runs(results) -> None:
     rows = {
         results.plan.title(row.cell.variant): row.summary
         for row in long_table(results, "two_digit")
         if (row.cell.condition, row.cell.metric) == ("56x28", "top2_accuracy") and row.summary.n
     }
-    (_, below) = README.split("| trained on single digits, tested on two |")
+    (_, below) = FINDINGS.split("| trained on single digits, tested on two |")
     cells = re.findall(r"\| ([^|]+?) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (\d+) \|", below)
     told = {re.sub(r" \(Su's\)| \(`results/ladder`\)", "", name): words for name, *words in cells}
     (of_ladder,) = told.keys() - rows.keys()  # its own test is beside the ladder's page

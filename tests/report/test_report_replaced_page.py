@@ -7,6 +7,7 @@ import json
 import pytest
 from pages import (
     BESIDE,
+    FINDINGS,
     NUMBER,
     OTHER_SEEDS,
     RESULTS,
@@ -34,14 +35,14 @@ def test_every_run_there_is_has_its_line() -> None:
     assert lines_of_seeds(RUNS, SECTION) == list(planned)
 
 
-def test_the_verdicts_are_those_that_the_page_and_readme_tell() -> None:
+def test_the_verdicts_are_those_that_the_page_and_findings_tell() -> None:
     claims = {claim["id"]: claim for claim in json.loads((REPLACED / "claims.json").read_text())["claims"]}
     one, both = claims["two-digit-replace-over-90"], claims["two-digit-replace-over-90-both"]
     assert [claim["verdict"] for claim in (one, both)] == ["reproduced", "reproduced"]
     page = words_of(OTHER_SEEDS)
     means = said(rf"reproduce it, narrowly:\*\* {NUMBER} % \({TO}\)", page)
     assert means == pytest.approx([90 + one[key] for key in ("effect", "ci_low", "ci_high")], abs=0.0501)
-    told = said(rf"narrowly \({NUMBER} %, {NUMBER} points above, Holm-adjusted {TO}\)", words_of("README.md"))
+    told = said(rf"narrowly \({NUMBER} %, {NUMBER} points above, Holm-adjusted {TO}\)", words_of(FINDINGS))
     assert told[0] == means[0]
     assert told[1:] == pytest.approx([one[key] for key in ("effect", "adjusted_low", "adjusted_high")], abs=0.00501)
     told = said(rf"{NUMBER} points above 90 \(Holm-adjusted {TO}, p {NUMBER}\), and {NUMBER} \({TO}\)", page)
