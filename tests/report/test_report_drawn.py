@@ -151,8 +151,11 @@ def test_an_overlap_is_drawn_in_the_middle_of_its_bin_beside_that_of_the_copied_
 
 
 def test_pairs_that_were_recognised_are_on_the_left_each_above_its_digits_and_their_decodes(healthy: Path) -> None:
-    right, wrong, absent = draw("multimnist_pictures", healthy).figure.axes
-    assert [axes.get_title(loc="left") for axes in (right, wrong)] == ["right", "wrong: label, then answer"]
+    panels = draw("multimnist_pictures", healthy).figure.axes
+    (right, wrong, absent), others = panels[:3], panels[3:]
+    titles = ["CapsNet r=3, reconstruction, seed 0\nright", "wrong: label, then answer"]
+    assert [axes.get_title(loc="left") for axes in (right, wrong)] == titles
+    assert [axes.get_title(loc="left") for axes in others[::3]] == ["CapsNet r=1, reconstruction, seed 0\nright"]
     stored = np.load(toy.run_folder(healthy, "multimnist", "capsnet-r3-recon", 0) / "test" / "segmentation.npz")
     pair = {key: ["+".join(map(str, of)) for of in stored[key]] for key in ("labels", "predicted")}
     assert [tick.get_text().strip() for tick in right.get_xticklabels()] == pair["labels"][:5]  # the others are wrong
@@ -167,6 +170,14 @@ def test_pairs_that_were_recognised_are_on_the_left_each_above_its_digits_and_th
         drawn = [column[k * (36 + GAP) : k * (36 + GAP) + 36] for k in range(5)]
         parts = [stored["merged"][first], *stored["digits"][first], *stored["reconstructions"][first]]
         assert all((picture == part).all() for picture, part in zip(drawn, parts, strict=True))
+
+
+def test_three_variants_take_pairs_apart_the_paper_s_first_and_a_fourth_is_named(tmp_path: Path) -> None:
+    variants = ["capsnet-r1-recon", "capsnet-share-type", "multimnist-cnn", "capsnet-r3-recon", "capsnet-r5-recon"]
+    drawing = draw("multimnist_pictures", toy.write_toy(tmp_path / "one", tasks={"multimnist": variants}))
+    whose = [axes.get_title(loc="left").partition(", seed 0\n")[0] for axes in drawing.figure.axes[::3]]
+    assert whose == ["CapsNet r=3, reconstruction", "CapsNet r=1, reconstruction", "capsnet-share-type"]
+    assert "Not shown, for lack of space: capsnet-r5-recon. " in drawing.caption
 
 
 # ---- one digit -------------------------------------------------------------------------------------------------------

@@ -35,6 +35,33 @@ def headline_arrays(
     return None
 
 
+def of_each_variant(
+    results: Results, runs: Sequence[Run], name: str, shapes: dict[str, str], most: int
+) -> tuple[list[tuple[Run, Arrays]], list[str]]:
+    """Of each variant the first run whose file `name` has pictures, and these; the titles of variants beyond `most`.
+
+    The file has pictures where the first key of `shapes` is not empty there.
+    """
+    (pictures, *_) = shapes
+    found: dict[str, tuple[Run, Arrays]] = {}
+    more: dict[str, str] = {}
+    for run in runs:
+        variant = run.key.variant
+        if variant in found or variant in more:
+            continue
+        if len(found) == most:
+            if (run.folder / name).exists():
+                more[variant] = results.plan.title(variant)
+        elif (arrays := read_arrays(results, run, name, shapes)) is not None and len(arrays[pictures]):
+            found[variant] = (run, arrays)
+    return [*found.values()], [*more.values()]
+
+
+def not_shown(titles: Sequence[str]) -> str:
+    """A caption's sentence on the variants for which there is no room, or nothing."""
+    return f"Not shown, for lack of space: {'; '.join(titles)}. " if titles else ""
+
+
 def tile(pictures: np.ndarray) -> np.ndarray:
     """Pictures [R, C, H, W] in 0..255 as one image [R*(H+GAP)-GAP, C*(W+GAP)-GAP] float, NaN in the gaps."""
     rows, columns, height, width = pictures.shape
