@@ -61,7 +61,7 @@ def test_the_verdicts_are_those_that_the_page_and_findings_tell(claims) -> None:
     assert told == pytest.approx(found[2], abs=0.000501)
     assert found[2][1] > 0.7, "the page says that as a bound it is not reproduced"
     assert found[0][2] < 40, "the page says that the mean lies below 40"
-    findings = said(rf"narrowly \({NUMBER} %, {TO}, where 35 to 45 counts as about 40\)", words_of(FINDINGS))
+    findings = said(rf"narrowly \({NUMBER} %, {TO}, where 35 to 45 counts as about 40;", words_of(FINDINGS))
     assert findings == pytest.approx(found[0], abs=0.0501)
 
 
@@ -81,6 +81,7 @@ def test_with_the_choice_of_test_pairs_it_would_be_undecided() -> None:
     told = said(rf"that comparisons of rows have\) it would be {TO}, and undecided", PAGE)
     assert told == pytest.approx(with_pairs(RUNS, "top2_accuracy").interval(), abs=0.0501)
     assert told[0] < 35 < told[1]
+    assert said(rf"with the choice of pairs counted in {TO}, undecided\)", words_of(FINDINGS)) == told
 
 
 def test_the_runs_took_the_minutes_that_the_page_says() -> None:

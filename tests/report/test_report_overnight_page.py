@@ -90,6 +90,9 @@ def test_a_difference_that_is_told_is_the_table_s() -> None:
         told = said(pattern, PAGE)
         assert told[:3] == pytest.approx([row["difference"], row["ci_low"], row["ci_high"]], abs=0.0501)
         assert told[3] == pytest.approx(row["p_holm"], rel=0.1)
+    assert said(rf"more robust than CapsNet, by {NUMBER} points \({TO}\)", words_of("README.md")) == pytest.approx(
+        rows.loc[("cnn-pool-eighth", *LAST), ["difference", "ci_low", "ci_high"]].tolist(), abs=0.0501
+    )
 
 
 def test_how_they_were_made(manifests) -> None:
