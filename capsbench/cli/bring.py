@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from capsbench.cli.left_out import OF_ANOTHER, damaged, made_otherwise, not_evaluated, plan_here
+from capsbench.cli.recounted import altered
 from capsbench.errors import CapsbenchError, DataError, ResourceError, counted
 from capsbench.files import FULL, read_record, whole_file
 from capsbench.locks import is_held, lock, sole, writable
@@ -38,9 +39,9 @@ def bring(console: Console, places: list[Path], plan: Path | None) -> None:
 
     A run counts by the rule of every other command: digests of config, training source and data, metrics of this
     evaluation. So a run that one plan has trained is another plan's too, where both have the row alike: with the other
-    plan named, such runs are taken, and the rest are not missed, unless none counts. A run arrives with its manifest
-    last, so that one that was stopped half-way is not done and is taken next time. A tuned row's choice comes along
-    where none is here.
+    plan named, such runs are taken, and the rest are not missed, unless none counts. One with a damaged file, or with
+    metrics that its own answers contradict, is left out. A run arrives with its manifest last, so that one that was
+    stopped half-way is not done and is taken next time. A tuned row's choice comes along where none is here.
 
     Args:
         places: archives of `capsbench pack --results`, or folders of results.
@@ -134,7 +135,7 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         weights = ours / "weights.safetensors"
         if weights.is_file() and digest_of_file(weights) == found.get("weights"):  # with which it can be evaluated
             return True
-        return is_over(house, cell, seed, found) and not damaged(ours)
+        return is_over(house, cell, seed, found) and not (damaged(ours) or altered(ours, cell.options))
 
     if is_done_here():
         return KEPT
@@ -145,6 +146,8 @@ def _bring_run(console: Console, house: House, there: House, cell: Cell, seed: i
         return f"its {broken}"
     if not is_over(there, cell, seed, manifest):
         return not_evaluated(there, cell, seed, str(manifest.get("weights")))
+    if told := altered(theirs, cell.options):
+        return f"its {told}"
     if is_held(ours) or is_held(theirs):
         return HELD
     with sole(ours, console.print):

@@ -67,7 +67,7 @@ def damaged(run: Path) -> str:
     """What is wrong with a file of a finished run, `test/predictions.npz is damaged`; empty if nothing is.
 
     Each file is read as the report reads it; weights, where they are there, must be the manifest's. A number that was
-    altered shows in none of this: benchmarks/recount.py counts it again.
+    altered shows in none of this: `altered` counts it again.
     """
     return next((f"{path.relative_to(run).as_posix()} {what}" for path, what in _faults(run)), "")
 

@@ -22,9 +22,9 @@ def test_damaged_answers_are_not_brought_and_are_replaced_by_whole_ones(
 ) -> None:
     folder, _, ours = two_plans(tmp_path, theirs="", ours="")
     answers = folder / "runs/mnist/cnn/seed-0/test/predictions.npz"
-    np.savez(answers, correct=np.arange(1000))
+    np.savez(answers, **np.load(answers), correct=np.arange(1000))
     whole = answers.read_bytes()
-    damaged = whole[:600] + bytes([whole[600] ^ 1]) + whole[601:]
+    damaged = whole[:-900] + bytes([whole[-900] ^ 1]) + whole[-899:]
     here = results / "ours-digits/runs/mnist/cnn/seed-0/test/predictions.npz"
     for content in (damaged, whole[:-30]):
         answers.write_bytes(content)
