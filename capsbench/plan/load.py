@@ -18,6 +18,7 @@ from capsbench.plan.digits import check_training_digits
 from capsbench.plan.outside import code_named
 from capsbench.plan.routings import CUSTOM_ROUTING, is_custom
 from capsbench.plan.schema import SAFE_NAME, Plan
+from capsbench.plan.spec import Said
 from capsbench.plan.tasks import TaskPlan, TrainingPart
 from capsbench.plan.variants import SPECS, RoutingOptions, Spec, spec_of
 from capsbench.plan.yaml_file import read_yaml
@@ -147,7 +148,17 @@ def resolve_variants(raw: dict[str, Any], file: Path, known: dict[str, Spec] | N
                 f"{file}: {name!r} is not a name for a variant: letters, digits, '_', '-', '+' and single dots only."
             )
         specs[name] = build_spec(resolve(name, ()), file, name, own=raw[name])
+        _refuse_empty(raw[name], specs[name], f"{file}: variant {name}")
     return specs
+
+
+def _refuse_empty(own: dict[str, Any], spec: Spec, place: str) -> None:
+    """Raise PlanError where a variant names a key of its routing's and no value: it would get the routing's own.
+
+    Where the routing has none, as `squash` of EM, null says what is so; pydantic names an empty key of any other kind.
+    """
+    if empty := [key for key, value in own.items() if value is None and getattr(spec, key, None) is not None]:
+        raise PlanError(f"{place}: {empty[0]} {Said.EMPTY}, or remove the key.")
 
 
 @functools.cache

@@ -127,6 +127,10 @@ MISTAKES = [
         ("mine: {base: capsnet-r3, squash: half}", "mine: {base: two-digit-kmeans, share: type}"),
         "variant mine: share must be 'all', the only sharing that works with images of any size.",
     ),
+    (("squash: half", "iterations: "), "variant mine: iterations has no value; write one, or remove the key."),
+    (("squash: half", "squash: null"), "variant mine: squash has no value; write one, or remove the key."),
+    (("squash: half", "normaliser: "), "variant mine: normaliser has no value; write one, or remove the key."),
+    (("squash: half", "kernel: "), "mine.kernel is None, but should be a valid integer."),
     (("squash: half", "sqash: half"), "unknown key 'sqash' in mine; did you mean 'squash'?"),
     (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
     (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
@@ -201,3 +205,4 @@ def test_a_folder_whose_name_is_not_utf_8_is_a_sentence(plan, tmp_path: Path, mo
 def test_a_key_that_does_nothing_may_say_its_default(plan) -> None:
     """It changes nothing, and a file that writes every key out says no falsehood."""
     House.load(plan(("base: capsnet-r3, squash: half", "base: cnn, down_weight: 0.5")))
+    House.load(plan(("squash: half", "routing: em-vector, squash: null, normaliser: null")))  # which it has not
