@@ -217,6 +217,9 @@ def short_plan(given: argparse.Namespace) -> dict[str, Any]:
         task.pop(key, None)
     task |= {"pairs": 500} if "pairs" in task else {"test_images": 500}
     task |= {"test_pairs": 500} if given.task == "multimnist" else {}
+    task.pop("last_epochs", None)  # of so few steps there is one epoch
+    if "probe_images" in task:  # of so few digits no more than there are
+        task["probe_images"] = min(task["probe_images"], 500 * task.get("transforms", 32))
     task |= {"attack_images": 10} if "attack_images" in task else {}  # of each image 81 gradients
     task |= {"training": {}, "variants": given.variant or task["variants"]}
     if "widths" in task:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capsbench.errors import PlanError, counted
 from capsbench.plan.schema import Plan
-from capsbench.plan.tasks import CLASSES, TEST_DIGITS, TRAINING_DIGITS, TaskPlan
+from capsbench.plan.tasks import CLASSES, TEST_DIGITS, TRAINING_DIGITS, AffnistTask, TaskPlan
 
 # Training digits of the class that has fewest: MNIST's fives, scikit-learn's eights
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}
@@ -60,6 +60,23 @@ def check_training_digits(plan: Plan, name: str, task: TaskPlan, path: Path) -> 
             del asked[f"tasks.{name}.train_images"]
         said = " and ".join(f"{key} is {value:,}" for key, value in asked.items())
         raise PlanError(f"{path}: {said}, but there are {TRAINING_DIGITS:,} training digits in all; ask for fewer.")
+
+
+def check_probe_images(name: str, task: TaskPlan, path: Path) -> None:
+    """Raise PlanError where a task asks to be measured along training on more affNIST images than it has of them.
+
+    What it does not say is as many as there are, however few. Official files have as many of each digit as the plan
+    asks for transforms, or are refused when they are read.
+    """
+    if not isinstance(task, AffnistTask) or "probe_images" not in task.model_fields_set:
+        return
+    digits = task.test_images or TEST_DIGITS
+    if task.probe_images > digits * task.transforms:
+        raise PlanError(
+            f"{path}: tasks.{name}.probe_images is {task.probe_images:,}, but {counted(digits, 'test digit')} under "
+            f"{counted(task.transforms, 'transform')} are {digits * task.transforms:,} images; ask for fewer, or leave "
+            "the key out for all."
+        )
 
 
 def check_digits_a_class(task: TaskPlan, dataset: str, path: Path) -> None:

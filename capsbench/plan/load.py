@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.custom import check_custom
-from capsbench.plan.digits import check_training_digits
+from capsbench.plan.digits import check_probe_images, check_training_digits
 from capsbench.plan.outside import code_named
 from capsbench.plan.routings import CUSTOM_ROUTING, is_custom
 from capsbench.plan.schema import SAFE_NAME, Plan
@@ -242,6 +242,7 @@ def _check_task(plan: Plan, name: str, task: TaskPlan, path: Path) -> None:
             f"{path}: tasks.{name}.widths: {foreign[0]!r} is not among the variants{nearest(foreign[0], task.variants)}"
         )
     check_training_digits(plan, name, task, path)
+    check_probe_images(name, task, path)
 
 
 def _spec_in(

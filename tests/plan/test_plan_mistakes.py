@@ -135,6 +135,14 @@ MISTAKES = [
     (("squash: half", "routing_options: {piror: true}"), "mine: routing_options: routing dynamic takes no option"),
     (("test_images: 100", "train_images: 100_000"), "tasks.mnist.train_images is 100,000, but there are 60,000"),
     (
+        ("  mnist:", "  affnist:\n    test_images: 10\n    probe_images: 400\n    variants: [cnn-pool]\n  mnist:"),
+        "tasks.affnist.probe_images is 400, but 10 test digits under 32 transforms are 320 images; ask for fewer, or",
+    ),
+    (
+        ("  mnist:", "  affnist:\n    probe_images: 320_001\n    variants: [cnn-pool]\n  mnist:"),
+        "tasks.affnist.probe_images is 320,001, but 10,000 test digits under 32 transforms are 320,000 images; ask for",
+    ),
+    (
         ("  mnist:", "  affnist:\n    held_out: 70_000"),
         "tasks.affnist.held_out is 70,000, but there are 60,000 training",
     ),
