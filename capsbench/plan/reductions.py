@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from capsbench.errors import PlanError, counted
+from capsbench.plan.digits import digits_there
 from capsbench.plan.schema import PUBLISHED_STEPS, SHORT_EPOCHS, Training
-from capsbench.plan.tasks import AFFNIST_EPOCHS, PAPER_PAIRS, SOURCE_EPOCHS, Reduction, TaskPlan
+from capsbench.plan.tasks import AFFNIST_EPOCHS, CLASSES, PAPER_PAIRS, SOURCE_EPOCHS, Reduction, TaskPlan, TwoDigitTask
 
 if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House
@@ -38,7 +40,29 @@ def reduced(house: House, cell: Cell) -> list[Reduction]:
     if len(cell.seeds) < PAPER_SEEDS:
         found.append(Reduction("measuring", f"{len(cell.seeds)} of {PAPER_SEEDS} seeds"))
     asked: TaskPlan = getattr(house.plan.tasks, cell.task)  # few digits by an axis are no reduction: they are asked
-    return found + cell.options.model_copy(update={"train_per_class": asked.train_per_class}).reductions()
+    there_is = {"train_per_class": asked.train_per_class}
+    if isinstance(cell.options, TwoDigitTask):
+        there_is["last_epochs"] = min(cell.options.last_epochs, _epochs(house, cell))
+    return found + cell.options.model_copy(update=there_is).reductions()
+
+
+def check_last_epochs(house: House, cell: Cell) -> None:
+    """Raise PlanError where a mean is asked for over more epochs than a row trains; unsaid, it is over all of them."""
+    options = cell.options
+    if not isinstance(options, TwoDigitTask) or "last_epochs" not in options.model_fields_set:
+        return
+    if options.last_epochs > (there := _epochs(house, cell)):
+        raise PlanError(
+            f"{house.path}: tasks.{cell.task}.last_epochs is {options.last_epochs:,}, but {cell.variant} trains for "
+            f"{counted(there, 'epoch')}; ask for fewer, or train longer."
+        )
+
+
+def _epochs(house: House, cell: Cell) -> int:
+    """How many epochs a run has, one that was begun among them (capsbench/training/probe_two_digit.py)."""
+    few = cell.options.train_per_class
+    size = digits_there(cell.options, cell.dataset) if few is None else CLASSES * few
+    return (cell.steps(house.epoch_images(cell.options)) - 1) * cell.training.batch // size + 1
 
 
 def _whose(house: House, cell: Cell) -> str:

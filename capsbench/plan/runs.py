@@ -15,7 +15,7 @@ from capsbench.plan.axes import Row, points_of, rows_of
 from capsbench.plan.compare import comparisons, notes
 from capsbench.plan.digits import STAND_IN_IMAGES, beside_held_out, check_digits_a_class, check_pairs, of_stand_in
 from capsbench.plan.load import load_plan
-from capsbench.plan.reductions import reduced
+from capsbench.plan.reductions import check_last_epochs, reduced
 from capsbench.plan.schema import CostPlan, Plan, Training
 from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, RATES, Trial, Tuned, read_choice
@@ -136,8 +136,8 @@ class House:
         if dataset not in (None, plan.dataset, STAND_IN):
             raise PlanError(f"{path} is a plan for {plan.dataset}, not for {dataset}.")
         house = cls(Path(path), plan, specs, trainings, dataset or plan.dataset)
-        for _ in house.cells:  # every cell's training is checked now, before any work
-            pass
+        for cell in house.cells:  # every cell's training is checked now, before any work
+            check_last_epochs(house, cell)
         return house
 
     @property

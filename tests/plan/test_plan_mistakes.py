@@ -143,6 +143,18 @@ MISTAKES = [
         "tasks.affnist.probe_images is 320,001, but 10,000 test digits under 32 transforms are 320,000 images; ask for",
     ),
     (
+        ("  mnist:", "  two_digit: {variants: [two-digit-kmeans], last_epochs: 3}\n  mnist:"),
+        "tasks.two_digit.last_epochs is 3, but two-digit-kmeans trains for 2 epochs; ask for fewer, or train longer.",
+    ),
+    (
+        (
+            "  mnist:",
+            "  two_digit: {variants: [two-digit-kmeans], train_images: 640, training: {steps: 11}, last_epochs: 3}\n"
+            "  mnist:",
+        ),
+        "tasks.two_digit.last_epochs is 3, but two-digit-kmeans trains for 2 epochs; ask for fewer, or train longer.",
+    ),
+    (
         ("  mnist:", "  affnist:\n    held_out: 70_000"),
         "tasks.affnist.held_out is 70,000, but there are 60,000 training",
     ),

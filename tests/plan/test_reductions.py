@@ -213,6 +213,32 @@ def test_only_what_is_less_is_said(tmp_path: Path, task: str, words: list[str]) 
     assert [found.words for found in plan.reduced(cell) if "steps" not in found.words] == words
 
 
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ("epochs: 2", ["the last 2 epochs instead of 5"]),
+        ("epochs: 4.5", []),  # the one that was begun is the fifth
+        ("steps: 100", ["the last epoch instead of 5"]),
+        ("epochs: 10", []),
+    ],
+)
+def test_a_mean_over_all_the_epochs_there_are_is_said_to_be_over_fewer(tmp_path: Path, training, said) -> None:
+    task = f"two_digit: {{variants: [two-digit-kmeans], training: {{{training}}}}}"
+    plan = house(tmp_path, "budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {epochs: 1}\n", task)
+    (cell,) = plan.cells
+    found = [found for found in plan.reduced(cell) if "instead of 5" in found.words]
+    assert [found.words for found in found] == said
+    assert all(found.kind == "measuring" for found in found)
+
+
+def test_an_epoch_of_few_digits_is_as_short_as_they_are_few(tmp_path: Path) -> None:
+    """Rows of an axis train as many steps as the rows beside them."""
+    task = "two_digit: {variants: [two-digit-kmeans], axes: {per_class: [10]}}"
+    plan = house(tmp_path, "budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {epochs: 1}\n", task)
+    words = [[words for words in plan.reductions(cell) if "last epoch" in words] for cell in plan.cells]
+    assert words == [["the last epoch instead of 5"], []]
+
+
 def test_rows_at_full_width_are_named_where_others_are_narrower(tmp_path: Path) -> None:
     said = house(
         tmp_path,

@@ -17,7 +17,7 @@ from capsbench.provenance import digest_of
 PLAN = """
 budget: reduced
 seeds: [0]
-training: {{steps: 1}}
+training: {{steps: 3_000}}
 tasks:
   {task}: {{variants: [{variant}], {option}: {value}}}
 """
