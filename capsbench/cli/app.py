@@ -17,6 +17,7 @@ from capsbench.cli.terminal import Terminal
 from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, open_house, write_plan
 from capsbench.plan import House, config_folder, load_variants
+from capsbench.plan.compare import same_titles
 from capsbench.provenance import cores
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -51,6 +52,8 @@ def plan(path: PlanPath) -> None:
     for task in house.plan.tasks.given():
         words = house.task_reductions(task)
         console.print(f"{task}, with less than the paper's protocol: {'; '.join(words) or 'nothing'}")
+    for sentence in same_titles(house):
+        console.print(sentence, style="yellow")
     runs = counted(sum(len(cell.seeds) for cell in house.cells), "run")
     cells = counted(len(house.cells), "cell")
     console.print(f"{runs} in {cells}, budget {house.plan.budget}, into {house.folder}")

@@ -122,6 +122,18 @@ def _word(value: Any) -> str:
     return NOT_SAID if value is None else str(value)
 
 
+def same_titles(house: House) -> list[str]:
+    """A sentence for each title that several variants of a plan bear: tables then call these by their names."""
+    bearers: dict[str, list[str]] = {}
+    for variant, title in dict.fromkeys((cell.variant, cell.spec.title or cell.variant) for cell in house.cells):
+        bearers.setdefault(title, []).append(variant)
+    return [
+        f"{' and '.join(variants)} have the same title, {title!r}, so tables show their names; give each its own."
+        for title, variants in bearers.items()
+        if len(variants) > 1
+    ]
+
+
 def notes(house: House) -> dict[str, list[str]]:
     """Sentences for the caption of each task's tables: what was tuned, what rows on few digits are, what is resized."""
     found: dict[str, list[str]] = {}

@@ -43,6 +43,26 @@ def described(place: Place, name: str = "tiny") -> Path:
     return plan
 
 
+def test_plan_names_variants_that_tables_could_not_tell_apart(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for title, said in (("CapsNet", "a and b have the same title, 'CapsNet', so tables show their names"), ("C", "")):
+        path.write_text(f"""
+budget: reduced
+seeds: [0]
+training: {{steps: 1}}
+variants:
+  a: {{base: capsnet-r3, squash: half, title: CapsNet}}
+  b: {{base: capsnet-r1, squash: half, title: {title}}}
+tasks:
+  mnist: {{variants: [a, b, capsnet-r3]}}
+  affnist: {{variants: [a]}}
+""")
+        asked = CliRunner().invoke(app, ["plan", str(path)])
+        assert asked.exit_code == 0
+        assert said in asked.output
+        assert asked.output.count("the same title") == bool(said)
+
+
 def test_a_plan_does_not_take_over_the_results_of_another_of_its_name(place, no_data, results) -> None:
     plan = described(place)
     other = place.folder / "mine" / "tiny.yaml"
