@@ -6,7 +6,8 @@ The plan runs from nothing, in a folder of its own that is removed. Every proces
 a second, and counts to the job whose log it names, or whose fork it is:
 
     train     the jobs that train: reading data, training, and evaluating what was trained
-    training  of these, what the manifests say that training took, on one thread a run
+    training  of these, what the manifests say that training took, on one thread a run: seconds from beginning to end,
+              which are those of a core where no other process takes it, and more where one does; then that is said
     evaluate, report, cost, data   these jobs
     loading   torch and all else, once, by the process that these jobs are forks of (capsbench/fork_server.py)
     snakemake  `capsbench run` itself, and what is nothing of the above
@@ -33,7 +34,8 @@ from capsbench.cli.options import file_to_write, is_json
 from capsbench.errors import CapsbenchError
 from capsbench.files import read_json, write_json
 from capsbench.forks import FORKED
-from capsbench.provenance import git_state, machine, versions
+from capsbench.others import Others, crowded
+from capsbench.provenance import cores, git_state, machine, versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 APART = 0.1  # seconds between two looks
@@ -56,7 +58,9 @@ def main() -> int:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as root:
         os.environ["CAPSBENCH_RESULTS"] = root
+        others = Others()
         seconds, wall = run(given.plan.absolute(), given.cores, Path(root))
+        taken = others.cores()
         manifests = [read_json(path) for path in Path(root).glob("*/runs/*/*/*/manifest.json")]
     whole = sum(seconds.values())
     training = sum(manifest["seconds"] for manifest in manifests)
@@ -64,6 +68,8 @@ def main() -> int:
     for kind, value in [*sorted(seconds.items()), ("training", training), ("whole", whole)]:
         print(f"{kind:10} {value:8.1f} s of a core")
     print(f"{len(manifests)} runs in {wall:.0f} s on {given.cores} cores; the pipeline's own share: {own:.1f} %")
+    if said := crowded(taken, given.cores, cores()):
+        print(said)
     if given.to:
         found = {"seconds": seconds, "training": training, "whole": whole, "own_percent": own, "wall": wall}
         write_json(
@@ -73,6 +79,7 @@ def main() -> int:
                 "cores": given.cores,
                 "runs": len(manifests),
                 **found,
+                "others": taken,
                 "machine": machine(),
                 "versions": versions(),
                 "git": git_state(),

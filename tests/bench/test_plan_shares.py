@@ -124,9 +124,12 @@ def test_a_plan_is_run_from_nothing_and_its_parts_are_its_whole(tmp_path, no_dat
     assert (found["plan"], found["runs"], found["cores"]) == ("shares.yaml", 2, 1)
     assert set(found["seconds"]) == {"data", "loading", "train", "evaluate", "report", "snakemake"}
     assert min(found["seconds"].values()) >= 0
-    assert found["seconds"]["loading"] > 1
+    # of one machine, however fast: all libraries are more work than to find that a run is evaluated already
+    assert found["seconds"]["loading"] > found["seconds"]["evaluate"]
     assert sum(found["seconds"].values()) == pytest.approx(found["whole"])
-    assert 0 < found["training"] < found["seconds"]["train"]
+    # on a clock, which goes on while other processes have the core; on one core nothing else of the plan runs meanwhile
+    assert 0 < found["training"] < found["wall"]
+    assert found["others"] is None or found["others"] >= 0
     assert found["own_percent"] == pytest.approx(100 * (1 - found["training"] / found["whole"]))
     assert f"the pipeline's own share: {found['own_percent']:.1f} %" in done.stdout
     assert not (tmp_path / "mine").exists()
