@@ -19,6 +19,7 @@ from places import Place, copy_source
 from tools import unavailable
 
 SOON = 60  # seconds in which whatever is waited for happens, on a busy machine too
+SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 
 
 class Server:
@@ -28,6 +29,11 @@ class Server:
         self.place = place
         (folder := place.folder / "socket").mkdir()
         self.address = folder / "forks"
+        self.told = place.folder / "commands"  # to which every job adds itself (tests/signals)
+        self.environment = {
+            "PYTHONPATH": os.pathsep.join([str(place.clone), str(SIGNALS)]),
+            "COMMANDS_TO": str(self.told),
+        }
         self.process = self.start_server()
         self.jobs: list[subprocess.Popen[str]] = []
 
@@ -35,7 +41,7 @@ class Server:
         process = subprocess.Popen(
             [sys.executable, "-m", "capsbench.fork_server", str(self.address)],
             cwd=self.place.folder,
-            env={**os.environ, "PYTHONPATH": str(self.place.clone)},
+            env={**os.environ, **self.environment},
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -46,7 +52,7 @@ class Server:
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """A job as Snakemake starts it."""
-        named = {"CAPSBENCH_FORKS": str(self.address), "OMP_NUM_THREADS": "1", **environment}
+        named = {**self.environment, "CAPSBENCH_FORKS": str(self.address), "OMP_NUM_THREADS": "1", **environment}
         self.jobs.append(self.place.start("-m", "capsbench", "--log", f"job-{len(self.jobs)}.log", *words, **named))
         return self.jobs[-1]
 
@@ -58,12 +64,19 @@ class Server:
 
     def forks(self) -> list[int]:
         """The processes that are jobs as forks of this server now; libraries that load ask other programs too."""
-        found = []
+        found, children = [], ""
         with contextlib.suppress(OSError):
-            for number in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        for number in children.split():
+            with contextlib.suppress(OSError):  # one that is gone hides no other
                 if Path(f"/proc/{number}/comm").read_text().startswith("capsbench "):
                     found.append(int(number))
         return found
+
+    def forked(self) -> list[int]:
+        """The processes that were jobs as forks since the server began, however short."""
+        lines = self.told.read_text().splitlines() if self.told.exists() else []
+        return [int(line.split()[0]) for line in lines if line.split()[1] == "capsbench"]
 
     def training(self, variant: str = "capsnet-r1") -> tuple[subprocess.Popen[str], int]:
         """A job in the middle of a long training, and its fork."""
@@ -261,13 +274,11 @@ def test_another_environment_gets_none(server: Server) -> None:
 
 
 def watched(server: Server, *words: str, **environment: str) -> tuple[int, set[int]]:
-    """The exit code of a job, and the forks that were seen meanwhile."""
-    until(lambda: not server.forks())  # a job can end before the server has taken note of its fork's end
-    job, seen = server.start(*words, **environment), set()
-    while job.poll() is None:
-        seen.update(server.forks())
-        time.sleep(0.01)
-    return job.returncode, seen
+    """The exit code of a job, and the forks that there were meanwhile: one has told of itself before its job ends."""
+    before = len(server.forked())
+    job = server.start(*words, **environment)
+    until(lambda: job.poll() is not None)
+    return job.returncode, set(server.forked()[before:])
 
 
 def test_once_the_package_has_changed_there_are_none(server: Server) -> None:
