@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -15,11 +16,11 @@ from capsbench.plan import config_folder
 def test_a_reader_that_is_gone_has_a_code_of_its_own(words: list[str]) -> None:
     """Not 1, which says that a run differs or that something is wrong."""
     command = [sys.executable, "-m", "capsbench", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=config_folder().parent, text=True, **pipes)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    assert process.wait() == UNREAD == 141
+    unread, to = os.pipe()
+    os.close(unread)  # before the command begins: one that is faster than its reader's leave would find it still there
+    try:
+        said = subprocess.run(command, cwd=config_folder().parent, text=True, stdout=to, stderr=subprocess.PIPE)
+    finally:
+        os.close(to)
+    assert said.stderr == ""
+    assert said.returncode == UNREAD == 141
