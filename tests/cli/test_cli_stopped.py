@@ -9,23 +9,21 @@ import time
 from pathlib import Path
 
 import pytest
-from places import REPOSITORY, Place, copy_source, wait_for
+from places import PATIENCE, REPOSITORY, Place, copy_source, wait_for
 
 from capsbench import cli
 
 
-@pytest.mark.timeout(120)
 def test_ctrl_c_in_a_command_is_one_sentence_and_its_own_exit_code(tmp_path: Path) -> None:
     place = Place(tmp_path, REPOSITORY)
     os.mkfifo(place.folder / "endless.yaml")
     process = place.start("-m", "capsbench", "plan", "endless.yaml")
     with (place.folder / "endless.yaml").open("w"):  # opens once the command has: from then on it waits for a word
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "capsbench: stopped.\n")
 
 
-@pytest.mark.timeout(120)
 def test_so_is_ctrl_c_while_snakemake_reads_the_plan(tmp_path: Path) -> None:
     """A terminal's, to both: Snakemake has no job yet that could save."""
     place = Place(tmp_path, copy_source(tmp_path / "clone"))
@@ -36,13 +34,12 @@ def test_so_is_ctrl_c_while_snakemake_reads_the_plan(tmp_path: Path) -> None:
     process = place.start("-m", "capsbench", "run", "tiny.yaml")
     with (place.folder / "endless").open("w"):  # opens once Snakemake reads
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, out + err
     assert err.endswith("capsbench: stopped.\n")
     assert "Traceback" not in out + err
 
 
-@pytest.mark.timeout(120)
 def test_many_ctrl_c_in_a_row_save_as_one_does(tmp_path: Path) -> None:
     place = Place(tmp_path, REPOSITORY)
     place.plan(steps=100_000, variants="[cnn]")
@@ -52,7 +49,7 @@ def test_many_ctrl_c_in_a_row_save_as_one_does(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has come to its end
             process.send_signal(signal.SIGINT)
         time.sleep(0.02)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (4, 130), out + err  # 130: between the last word of training and the command's own
     assert "stopped" in err
     assert "Traceback" not in out + err

@@ -18,7 +18,7 @@ import pytest
 from places import Place, copy_source
 from tools import unavailable
 
-SOON = 60  # seconds in which whatever is waited for happens, on a busy machine too
+SOON = 300  # seconds in which whatever is waited for happens, on a busy machine too
 SIGNALS = Path(__file__).resolve().parents[1] / "signals"
 
 
@@ -90,7 +90,7 @@ class Server:
 
 def until(happens: Callable[[], object], job: subprocess.Popen[str] | None = None) -> None:
     """Wait for something; fails where it does not come, or the job ends before."""
-    end = time.monotonic() + 5 * SOON
+    end = time.monotonic() + SOON
     while not happens():
         assert time.monotonic() < end, "it did not happen"
         assert job is None or job.poll() is None, job.communicate()

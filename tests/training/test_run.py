@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from places import wait_for
+from places import PATIENCE, wait_for
 
 from capsbench.training.checkpoint import read_tensors, tensor_digest
 from capsbench.training.precisions import precisions
@@ -47,7 +47,7 @@ def test_sigterm_saves_and_says_so(tiny) -> None:
     folder = tiny.run_folder("stopped")
     wait_for(folder / "checkpoint" / "last.safetensors", process)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)  # all its steps take longer
+    said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
     assert "stopped by SIGTERM, saved after step" in said
     assert "Traceback" not in said

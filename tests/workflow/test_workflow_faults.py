@@ -284,7 +284,7 @@ def test_a_signal_saves_and_ends(place, number: signal.Signals, send: Callable[[
     wait_for(run / "checkpoint" / "last.safetensors", process)
     assert trainers(process.pid)
     send(process.pid, number)
-    out, err = process.communicate(timeout=120)  # all its steps take longer
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4, out + err
     stopped = signal.SIGTERM if send is os.kill else number
     assert f"stopped by {stopped.name}, saved after step" in out + err

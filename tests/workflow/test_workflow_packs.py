@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from places import Place, copy_source
+from places import PATIENCE, Place, copy_source
 from tools import mnist_folder
 
 from capsbench.cli.pack_packages import missing_packages
@@ -119,7 +119,7 @@ def test_what_a_begin_that_was_cut_off_unpacked_is_not_taken_for_the_whole(tmp_p
     def told(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", script, *words], env={**os.environ, **places}, cwd=tmp_path, capture_output=True, text=True,
-            check=False, timeout=120,
+            check=False, timeout=PATIENCE,
         )  # fmt: skip
 
     for name, folder in there.items():
@@ -154,7 +154,7 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
     def told(*words: str, script: list[str] = loan) -> str:
         said = subprocess.run(
             [*script, *words], env={**os.environ, "PYTHON": sys.executable, **places}, capture_output=True, text=True,
-            check=True, cwd=tmp_path, timeout=300,
+            check=True, cwd=tmp_path, timeout=PATIENCE,
         )  # fmt: skip
         return said.stdout
 
@@ -163,7 +163,7 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
     with pytest.raises(subprocess.CalledProcessError) as refused:
         told("begin", "tiny.yaml:mnist:cnn")
     assert "rows are still at work; say wait first" in refused.value.stderr
-    said_last = told("wait", "250")
+    said_last = told("wait", "1000")
     assert "all rows are done" in said_last
     assert [line.rsplit(",", 1)[0] for line in said_last.splitlines() if line.startswith("==")] == [
         "== tiny.yaml:mnist:cnn:1: exit code 0",
@@ -176,4 +176,4 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
     assert "did you mean 'mnist/cnn'?" in (out / "log").read_text()
     copied = ["bash", str(tmp_path / "loan" / "loan.sh")]  # a later command that carries nothing has only this
     assert told("begin", "tiny.yaml:mnist:nothing", script=copied) == ""
-    assert "all rows are done" in told("wait", "60", script=copied)
+    assert "all rows are done" in told("wait", "1000", script=copied)
