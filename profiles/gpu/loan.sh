@@ -28,7 +28,8 @@ case ${1:?"say begin or wait"} in
 begin)
   shift
   mkdir -p "$folder/packed"
-  flock -n "$folder/lock" true || { echo "loan.sh: rows are still at work; say wait first" >&2; exit 2; }
+  exec 9> "$folder/lock" # held from now on: the process in the background has it too, and whatever that starts
+  flock -n 9 || { echo "loan.sh: rows are still at work; say wait first" >&2; exit 2; }
   unpack .gpu/capsbench-pack.tar.gz "$folder/capsbench-pack"
   [ ! -f .gpu/triton.tar.gz ] || unpack .gpu/triton.tar.gz "$triton"
   rm -f "$folder/done"
@@ -38,8 +39,6 @@ begin)
   ;;
 rows)
   shift
-  exec 9> "$folder/lock" # held as long as this or a process that it started lives
-  flock 9
   cd "$folder/capsbench-pack"
   export PYTHONPATH=$PWD:$PWD/site CAPSBENCH_DATA=$PWD/data PYTHONUNBUFFERED=1
   export TRITON_CACHE_DIR=$triton CAPSBENCH_CHECKPOINT_SECONDS=${CAPSBENCH_CHECKPOINT_SECONDS:-3000}
@@ -71,6 +70,7 @@ rows)
 wait)
   end=$((SECONDS + ${2:?"say for how many seconds"}))
   until [ -e "$folder/done" ] || [ $SECONDS -ge $end ]; do sleep 1; done
+  [ ! -e "$folder/done" ] || flock "$folder/lock" true # it has ended, so that `begin` may be said next
   find "$folder/packed" -name '*.tar.gz' -exec cp {} "$OUT" \;
   cp "$folder/log" "$OUT/log"
   grep -v '^==' "$folder/log" | tail -n 3 || true
