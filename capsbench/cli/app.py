@@ -16,7 +16,7 @@ from capsbench.cli.options import MOST_THREADS, Cores, Device, Done, PlanPath, S
 from capsbench.cli.terminal import Terminal
 from capsbench.errors import CapsbenchError, counted
 from capsbench.pipeline import dataset_record, open_house, write_plan
-from capsbench.plan import House, config_folder, load_variants
+from capsbench.plan import House, config_folder
 from capsbench.plan.compare import same_titles
 from capsbench.provenance import cores
 
@@ -74,7 +74,7 @@ def variants(
         folder = plan.parent
     planned = None if plan is None else planned_variants(plan)
     if name is None:
-        list_variants(console, planned or load_variants(), folder)
+        list_variants(console, folder, planned)
     else:
         show_variant(console, name, folder, planned)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from capsbench.cli.inputs import with_its_line
 from capsbench.errors import PlanError, RoutingError, nearest
-from capsbench.plan import load_variants
+from capsbench.plan import Cell, House, load_variants
 from capsbench.plan.custom import check_custom
 from capsbench.plan.load import custom_variant, load_plan
 from capsbench.plan.routings import CUSTOM_ROUTING, ROUTINGS, is_custom
@@ -105,13 +106,21 @@ def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
         return count_parameters(build_model(spec, image_size, folder))
 
 
-def planned_variants(path: Path) -> dict[str, Spec]:
-    """The variants that a plan's tasks name, at full width. Raises PlanError."""
-    return load_plan(path)[1]
+class Planned(NamedTuple):
+    """What a plan's tasks name: variants at full width, and the cells in which they have the plan's."""
+
+    specs: dict[str, Spec]
+    cells: list[Cell]
 
 
-def list_variants(console: Console, specs: dict[str, Spec], folder: Path) -> None:
-    """One row a variant; routings from outside are in `folder`."""
+def planned_variants(path: Path) -> Planned:
+    """The variants that a plan's tasks name. Raises PlanError."""
+    return Planned(load_plan(path)[1], House.load(path).cells)
+
+
+def list_variants(console: Console, folder: Path, planned: Planned | None = None) -> None:
+    """One row a variant, of the suite or of a plan in `folder`, where routings from outside are too."""
+    specs = load_variants() if planned is None else planned.specs
     reference = load_variants()[REFERENCE]
     table = Table(
         Column("variant", no_wrap=True, min_width=max(map(len, specs))),  # a name is there to be copied
@@ -125,6 +134,10 @@ def list_variants(console: Console, specs: dict[str, Spec], folder: Path) -> Non
         count = f"{parameters(spec, size, folder):,}"
         table.add_row(name, count, f"{size}x{size}", Text(differences(spec, reference)), Text(spec.source))
     console.print(table)
+    if planned is not None and any(cell.width != 1 for cell in planned.cells):
+        console.print(
+            "Parameters are at full width, of which this plan takes a part; name a variant for those it has then."
+        )
 
 
 def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
@@ -152,12 +165,12 @@ def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
     return spec
 
 
-def show_variant(console: Console, name: str, folder: Path, planned: dict[str, Spec] | None = None) -> None:
+def show_variant(console: Console, name: str, folder: Path, planned: Planned | None = None) -> None:
     """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits.
 
-    `planned`: those of a plan in `folder`, beside the suite's.
+    `planned`: what a plan in `folder` has beside the suite's; of its rows at another width their parameters follow.
     """
-    spec = find_variant(name, folder, planned or {})
+    spec = find_variant(name, folder, {} if planned is None else planned.specs)
     console.print(Text.assemble((name, "bold"), f": {spec.title or name}"))
     dumped = yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None)
     console.print(dumped.rstrip(), markup=False)
@@ -178,3 +191,7 @@ def show_variant(console: Console, name: str, folder: Path, planned: dict[str, S
         if variants.unfit(spec) is None and not elsewhere:
             size = kind.IMAGE[0]
             console.print(f"{parameters(spec, size, folder):,} parameters on {task} ({size}x{size})")
+    for cell in () if planned is None else planned.cells:
+        if cell.variant == name and cell.width != 1:
+            count = parameters(cell.spec, cell.options.IMAGE[0], folder)
+            console.print(f"{count:,} parameters on {cell.task} at this plan's width of {cell.width:g}")

@@ -140,6 +140,9 @@ def test_variants_lists_and_shows_those_of_a_plan() -> None:
     assert "tried on small batches" in shown
     assert "8,215,568 parameters on mnist (28x28)" in shown
     assert "6,804,224 parameters on mnist" in variants("capsnet-r3", "--plan", str(plan), width=200)
+    narrow = variants("capsnet-share-type", "--plan", str(REPOSITORY / "config" / "overnight.yaml"), width=200)
+    assert "7,618,368 parameters on affnist (40x40)\n" in narrow
+    assert "\n315,744 parameters on affnist at this plan's width of 0.125\n" in narrow
 
 
 def test_variants_of_a_plan_are_looked_for_beside_it(tmp_path: Path) -> None:
