@@ -66,17 +66,17 @@ def variants(
     plan: Annotated[Path | None, typer.Option(help="List those of this plan, its own among them, or show one.")] = None,
 ) -> None:
     """List the variants that a plan can name, or show one: its resolved spec, at full width, and parameters."""
-    from capsbench.cli.variants import list_variants, planned_variants, show_variant
+    from capsbench.cli.variants import list_variants, show_variant
 
     if plan is not None:
         if folder != Path():
             raise CapsbenchError("--plan and --folder exclude each other: a plan's routings lie beside it.")
         folder = plan.parent
-    planned = None if plan is None else planned_variants(plan)
+    house = None if plan is None else House.load(plan)
     if name is None:
-        list_variants(console, folder, planned)
+        list_variants(console, folder, house)
     else:
-        show_variant(console, name, folder, planned)
+        show_variant(console, name, folder, house)
 
 
 @app.command()

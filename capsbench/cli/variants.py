@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 from rich.console import Console
@@ -12,9 +11,9 @@ from rich.text import Text
 
 from capsbench.cli.inputs import with_its_line
 from capsbench.errors import PlanError, RoutingError, nearest
-from capsbench.plan import Cell, House, load_variants
+from capsbench.plan import House, load_variants
 from capsbench.plan.custom import check_custom
-from capsbench.plan.load import custom_variant, load_plan
+from capsbench.plan.load import custom_variant
 from capsbench.plan.routings import CUSTOM_ROUTING, ROUTINGS, is_custom
 from capsbench.plan.tasks import TASKS
 from capsbench.plan.variants import CapsNetSpec, CnnSpec, EmCapsNetSpec, OutsideSpec, ResNetSpec, Spec, TwoDigitSpec
@@ -106,21 +105,9 @@ def parameters(spec: Spec, image_size: int, folder: Path | None = None) -> int:
         return count_parameters(build_model(spec, image_size, folder))
 
 
-class Planned(NamedTuple):
-    """What a plan's tasks name: variants at full width, and the cells in which they have the plan's."""
-
-    specs: dict[str, Spec]
-    cells: list[Cell]
-
-
-def planned_variants(path: Path) -> Planned:
-    """The variants that a plan's tasks name. Raises PlanError."""
-    return Planned(load_plan(path)[1], House.load(path).cells)
-
-
-def list_variants(console: Console, folder: Path, planned: Planned | None = None) -> None:
+def list_variants(console: Console, folder: Path, house: House | None = None) -> None:
     """One row a variant, of the suite or of a plan in `folder`, where routings from outside are too."""
-    specs = load_variants() if planned is None else planned.specs
+    specs = load_variants() if house is None else house.specs  # at full width, its cells at the plan's
     reference = load_variants()[REFERENCE]
     table = Table(
         Column("variant", no_wrap=True, min_width=max(map(len, specs))),  # a name is there to be copied
@@ -134,7 +121,7 @@ def list_variants(console: Console, folder: Path, planned: Planned | None = None
         count = f"{parameters(spec, size, folder):,}"
         table.add_row(name, count, f"{size}x{size}", Text(differences(spec, reference)), Text(spec.source))
     console.print(table)
-    if planned is not None and any(cell.width != 1 for cell in planned.cells):
+    if house is not None and any(cell.width != 1 for cell in house.cells):
         console.print(
             "Parameters are at full width, of which this plan takes a part; name a variant for those it has then."
         )
@@ -165,12 +152,12 @@ def find_variant(name: str, folder: Path, planned: dict[str, Spec]) -> Spec:
     return spec
 
 
-def show_variant(console: Console, name: str, folder: Path, planned: Planned | None = None) -> None:
+def show_variant(console: Console, name: str, folder: Path, house: House | None = None) -> None:
     """One variant: its resolved spec, its routing's source, and its parameters on every task that it fits.
 
-    `planned`: what a plan in `folder` has beside the suite's; of its rows at another width their parameters follow.
+    `house`: a plan in `folder`, which may have variants of its own; of its rows at another width parameters follow.
     """
-    spec = find_variant(name, folder, {} if planned is None else planned.specs)
+    spec = find_variant(name, folder, {} if house is None else house.specs)
     console.print(Text.assemble((name, "bold"), f": {spec.title or name}"))
     dumped = yaml.safe_dump(spec.model_dump(exclude={"title"}), sort_keys=False, default_flow_style=None)
     console.print(dumped.rstrip(), markup=False)
@@ -191,7 +178,7 @@ def show_variant(console: Console, name: str, folder: Path, planned: Planned | N
         if variants.unfit(spec) is None and not elsewhere:
             size = kind.IMAGE[0]
             console.print(f"{parameters(spec, size, folder):,} parameters on {task} ({size}x{size})")
-    for cell in () if planned is None else planned.cells:
+    for cell in () if house is None else house.cells:
         if cell.variant == name and cell.width != 1:
             count = parameters(cell.spec, cell.options.IMAGE[0], folder)
             console.print(f"{count:,} parameters on {cell.task} at this plan's width of {cell.width:g}")
