@@ -124,7 +124,27 @@ def test_tables_sort_by_number_both_ways(browser: webdriver.Chrome, judged_page:
     claims = browser.find_element(By.CSS_SELECTOR, "table.claims")
     next(b for b in claims.find_elements(By.CSS_SELECTOR, "thead button") if b.text.startswith("verdict")).click()
     verdicts = [part.text for part in claims.find_elements(By.CSS_SELECTOR, "tbody .verdict")]
-    assert verdicts == ["reproduced", "not reproduced", "undecided", "undecided", "not run", "not run"]
+    assert verdicts == ["reproduced", "not reproduced", "undecided", "undecided"]
+
+
+def test_claims_that_were_not_run_are_folded_and_a_link_to_one_opens_them(
+    browser: webdriver.Chrome, judged_page: Path
+) -> None:
+    open_page(browser, judged_page)
+    folded = browser.find_element(By.CSS_SELECTOR, "#untested")
+    assert folded.text == "2 claims that were not run, and why"
+    browser.execute_script("location.hash = document.querySelector('#untested tbody tr').id")
+    WebDriverWait(browser, PATIENCE).until(lambda _: folded.get_attribute("open") is not None)
+    assert [part.text for part in folded.find_elements(By.CSS_SELECTOR, "tbody .verdict")] == ["not run", "not run"]
+
+
+def test_a_claim_has_room_and_tables_use_a_wide_screen(browser: webdriver.Chrome, judged_page: Path) -> None:
+    open_page(browser, judged_page, 1440)
+    assert float(browser.find_element(By.CSS_SELECTOR, "table.claims tbody th").rect["width"]) >= 230
+    text, card = (
+        float(browser.find_element(By.CSS_SELECTOR, part).rect["width"]) for part in ("#claims .lead", "#task-0")
+    )
+    assert card > 1.2 * text
 
 
 def test_a_cell_and_a_claim_lead_to_their_runs(browser: webdriver.Chrome, judged_page: Path) -> None:

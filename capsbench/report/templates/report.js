@@ -26,10 +26,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// A link to a folded cell opens it; printing opens everything.
+// A link to what is folded, or lies in it, opens it; printing opens everything.
 const openTarget = () => {
   const target = location.hash && document.getElementById(location.hash.slice(1));
-  if (target instanceof HTMLDetailsElement) { target.open = true; target.scrollIntoView(); }
+  const folded = target && target.closest("details");
+  if (folded) { folded.open = true; target.scrollIntoView(); }
 };
 addEventListener("hashchange", openTarget);
 openTarget();
