@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from capsbench.report.statistics.seeds import ROUNDING
 
@@ -58,7 +59,5 @@ def disagreements(a: NDArray[np.bool_], b: NDArray[np.bool_], independent: bool)
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     if not independent:
         return only_a, only_b, None
-    from statsmodels.stats.contingency_tables import mcnemar  # a second to import
-
-    both, neither = int((a & b).sum()), int((~a & ~b).sum())
-    return only_a, only_b, float(mcnemar([[both, only_a], [only_b, neither]], exact=True).pvalue)
+    tail = float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5))
+    return only_a, only_b, min(1.0, 2 * tail)
