@@ -38,8 +38,8 @@ def build_report(results: Path) -> Report:
         results: a plan's folder, with plan.json (docs/results-format.md).
 
     Raises:
-        ResultsError: plan.json or config/published.yaml is missing or broken. PlanError: the claims are. Anything
-            wrong with a run is a problem in the Report instead.
+        ResultsError: plan.json is missing or broken. PlanError: config/published.yaml or the claims are. Anything wrong
+            with a run is a problem in the Report instead.
     """
     found = collect(results)
     found.judged = judge(found, load_claims())
@@ -67,7 +67,7 @@ def build_report(results: Path) -> Report:
 def format_tables_for_terminal(results: Path, width: int = 100) -> tuple[str, int]:
     """Every table of the folder `results` as plain text with its caption, and how many runs failed.
 
-    Raises ResultsError as build_report does.
+    Raises ResultsError and PlanError as build_report does.
     """
     found = collect(results)
     tables = [to_terminal(wide_table(found, task), width) for task in found.plan.tasks]

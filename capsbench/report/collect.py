@@ -21,8 +21,8 @@ NO_MANIFEST = "no manifest yet: not trained, or training is under way"
 def collect(folder: Path, plan: Plan | None = None) -> Results:
     """Read plan.json and the runs in `folder`. Anything wrong with a run becomes a problem, and the run is left out.
 
-    plan: what counts instead of plan.json. Raises ResultsError if plan.json or config/published.yaml is missing or
-    broken.
+    plan: what counts instead of plan.json. Raises ResultsError if that is missing or broken, PlanError if
+    config/published.yaml is.
     """
     plan = plan or read_plan(folder)
     published = load_published().on(plan.dataset.name)

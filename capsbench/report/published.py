@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import FiniteFloat, ValidationError
 
-from capsbench.errors import nearest
+from capsbench.errors import PlanError, nearest
 from capsbench.plan.claims import METRICS
-from capsbench.plan.load import config_folder
-from capsbench.report.contract import ResultsError
+from capsbench.plan.load import config_folder, sentence_of
+from capsbench.plan.spec import Strict
+from capsbench.plan.yaml_file import read_yaml
 
 PAPER = "The paper"  # how a source begins that is Sabour, Frosst and Hinton 2017
 
@@ -27,10 +27,8 @@ class TableCell(NamedTuple):
     metric: str
 
 
-class PublishedValue(BaseModel):
+class PublishedValue(Strict):
     """One published figure, its standard deviation if the source gives one, and where it stands."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     task: str
     variant: str
@@ -46,10 +44,8 @@ class PublishedValue(BaseModel):
         return TableCell(self.task, self.variant, self.condition, self.metric)
 
 
-class Published(BaseModel):
+class Published(Strict):
     """config/published.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     values: list[PublishedValue]
     notes: dict[str, str]
@@ -76,30 +72,20 @@ class Published(BaseModel):
 
 @cache
 def load_published() -> Published:
-    """config/published.yaml, as it is beside the package. Raises ResultsError as `read_published` does."""
+    """config/published.yaml, as it is beside the package. Raises PlanError as `read_published` does."""
     return read_published(config_folder() / "published.yaml")
 
 
 def read_published(path: Path) -> Published:
-    """Read and check `path`.
+    """Read and check `path`, as a plan is.
 
-    Raises ResultsError if it is missing, not YAML, of another form, or names a cell twice, or a task, condition or
-    metric that the suite does not have. Variants may be those of any plan.
+    Raises PlanError if it is missing, not YAML, of another form, or names a cell twice, or a task, condition or metric
+    that the suite does not have. Variants may be those of any plan.
     """
     try:
-        published = Published.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be read ({error.strerror}); it comes with capsbench, get it again."
-        ) from None
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        line = f" (line {place.line + 1})" if place else ""
-        raise ResultsError(f"{path} is not YAML{line}; correct it, or get it from the repository again.") from None
+        published = Published.model_validate(read_yaml(path))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ResultsError(f"{path}: {key or 'the file'}: {first['msg']}; correct this key.") from None
+        raise sentence_of(error, Published, path) from None
     for number, value in enumerate(published.values):
         for key, known in (
             ("task", METRICS),
@@ -107,11 +93,11 @@ def read_published(path: Path) -> Published:
             ("metric", METRICS.get(value.task, {}).get(value.condition, ())),
         ):
             if (word := getattr(value, key)) not in known:
-                raise ResultsError(f"{path}: values.{number}.{key}: no {key} {word!r}{nearest(word, known)}")
+                raise PlanError(f"{path}: values.{number}.{key}: no {key} {word!r}{nearest(word, known)}")
     if foreign := [task for task in published.notes if task not in METRICS]:
-        raise ResultsError(f"{path}: notes: no task {foreign[0]!r}{nearest(foreign[0], METRICS)}")
+        raise PlanError(f"{path}: notes: no task {foreign[0]!r}{nearest(foreign[0], METRICS)}")
     cells = [value.cell for value in published.values]
     twice = sorted({cell for cell in cells if cells.count(cell) > 1})
     if twice:
-        raise ResultsError(f"{path} names {'/'.join(twice[0])} twice; keep one entry per figure.")
+        raise PlanError(f"{path} names {'/'.join(twice[0])} twice; keep one entry per figure.")
     return published

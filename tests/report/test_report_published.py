@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from capsbench.errors import PlanError
 from capsbench.plan import load_variants
 from capsbench.plan.claims import load_claims
 from capsbench.report.captions import table_caption
 from capsbench.report.collect import collect
-from capsbench.report.contract import ResultsError
 from capsbench.report.published import Published, PublishedValue, TableCell, read_published
 from capsbench.report.tables import SPECS
 
@@ -59,7 +59,7 @@ ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39
     ("text", "words"),
     [
         (f"values: [{ENTRY}, {ENTRY}]\nnotes: {{}}", "mnist/cnn/test/error twice"),
-        (f"values: [{ENTRY.replace('sd:', 'sdev:')}]\nnotes: {{}}", "values.0.sd"),
+        (f"values: [{ENTRY.replace('sd:', 'sdev:')}]\nnotes: {{}}", "unknown key 'sdev' in values.0"),
         (f"values: [{ENTRY.replace('0.39', 'low')}]\nnotes: {{}}", "values.0.value"),
         (
             f"values: [{ENTRY.replace('mnist', 'minst')}]\nnotes: {{}}",
@@ -75,13 +75,14 @@ ENTRY = "{task: mnist, variant: cnn, condition: test, metric: error, value: 0.39
         ),
         ("values: []\nnotes: {multi: a}", "notes: no task 'multi'; did you mean 'multimnist'?"),
         ("values: [\n", "line 2"),
-        ("3", "the file"),
+        ("values: []", "key 'notes' is missing."),
+        ("3", "holds int, not a mapping"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "published.yaml"
     path.write_text(text)
-    with pytest.raises(ResultsError) as caught:
+    with pytest.raises(PlanError) as caught:
         read_published(path)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
@@ -108,5 +109,5 @@ def test_a_figure_that_is_not_the_paper_s_names_its_source(folder: Path) -> None
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="cannot be read"):
+    with pytest.raises(PlanError, match="There is no file"):
         read_published(tmp_path / "published.yaml")
