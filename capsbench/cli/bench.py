@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import in_words_of_their_routings, try_routings
+from capsbench.cli.inputs import in_words_of_its_routing, try_routings
 from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import file_to_write, given_beside, is_json
 from capsbench.errors import CapsbenchError, ResourceError, counted
@@ -72,7 +72,7 @@ def run_bench(
         rounds = rounds or ROUNDS[chosen.type]
         with (
             says_what_to_lower(f"bench at batch {images:,}", "choose a smaller --batch"),
-            in_words_of_their_routings(house, cells),
+            in_words_of_its_routing(house, *cells),
         ):
             result = bench(house, cells, batch, rounds, chosen, threads, say, keep)
         _print_rates(console, result)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from capsbench.cli.held import held_device
-from capsbench.cli.inputs import in_words_of_their_routings
+from capsbench.cli.inputs import in_words_of_its_routing
 from capsbench.errors import CapsbenchError, counted
 from capsbench.files import write_json
 from capsbench.locks import sole, writable
@@ -41,7 +41,7 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
             held_device(console, device, threads) as chosen,
             sole(house.folder / "cells", console.print),
             says_what_to_lower(f"{house.path}: cost on {chosen}", remedy),
-            in_words_of_their_routings(house, house.cells),
+            in_words_of_its_routing(house, *house.cells, tried=False),
         ):
             if is_measured(house.folder, digest):  # by the process that this one waited for
                 console.print(f"{house.folder / 'cost.json'}: measured already")

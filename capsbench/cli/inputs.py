@@ -73,51 +73,27 @@ def refuse_edited(house: House, cell: Cell) -> None:
 
 
 @contextlib.contextmanager
-def in_words_of_its_routing(house: House, cell: Cell) -> Iterator[None]:
+def in_words_of_its_routing(house: House, *cells: Cell, tried: bool = True) -> Iterator[None]:
     """Within: what code beside the plan raises after its trial is a sentence with its line, as in the trial.
+
+    cells: whose code runs within, turn by turn where there are several, as for times and costs; where only one of them
+    has code beside the plan it is named. tried: False where the trial itself may be within.
 
     Raises RoutingError for an error that comes from there; any other is ours, and keeps its traceback. Raises it as
     `refuse_edited`, too.
-    """
-    refuse_edited(house, cell)
-    try:
-        yield
-    except RoutingError as error:  # the suite's, on what the code returned
-        if not is_custom(cell.routing) or str(error).startswith(f"{house.path}: "):
-            raise
-        said = with_its_line(error, house.path.parent)
-        raise RoutingError(f"{house.path}: {cell.label}: {said} It did not in its trial.") from error
-    except CapsbenchError:
-        raise
-    except (Exception, SystemExit) as error:
-        folder = house.path.parent
-        if not (is_custom(cell.routing) and _comes_from(error, folder)):
-            raise
-        from capsbench.models.raised import what_was_raised
-
-        what = what_was_raised(error, folder)
-        raise RoutingError(
-            f"{house.path}: {cell.label}: {code_named(cell.spec)}: {what} It did not in its trial."
-        ) from error
-
-
-@contextlib.contextmanager
-def in_words_of_their_routings(house: House, cells: Iterable[Cell]) -> Iterator[None]:
-    """As `in_words_of_its_routing`, where code of several cells runs turn by turn, for times and costs.
-
-    Raises RoutingError, naming the plan, the cell where only one of `cells` has code beside the plan, and the line.
     """
     custom = {cell.label: cell for cell in cells if is_custom(cell.routing)}
     for cell in custom.values():
         refuse_edited(house, cell)
     folder = house.path.parent
-    where = ": ".join([str(house.path), *(custom if len(custom) == 1 else ())])
+    where = [str(house.path), *(custom if len(custom) == 1 else ())]
     try:
         yield
-    except RoutingError as error:
+    except RoutingError as error:  # the suite's, on what the code returned
         if not custom or str(error).startswith(f"{house.path}: "):
             raise
-        raise RoutingError(f"{where}: {with_its_line(error, folder)}") from error
+        said = with_its_line(error, folder) + (" It did not in its trial." if tried else "")
+        raise RoutingError(": ".join([*where, said])) from error
     except CapsbenchError:
         raise
     except (Exception, SystemExit) as error:
@@ -125,7 +101,9 @@ def in_words_of_their_routings(house: House, cells: Iterable[Cell]) -> Iterator[
             raise
         from capsbench.models.raised import what_was_raised
 
-        raise RoutingError(f"{where}: {what_was_raised(error, folder)} It did not in its trial.") from error
+        code = [code_named(cell.spec) for cell in custom.values()] if len(custom) == 1 else []
+        said = f"{what_was_raised(error, folder)} It did not in its trial."
+        raise RoutingError(": ".join([*where, *code, said])) from error
 
 
 def _comes_from(error: BaseException, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from places import REPOSITORY, Place
 
-from capsbench.cli.inputs import in_words_of_its_routing, in_words_of_their_routings
+from capsbench.cli.inputs import in_words_of_its_routing
 from capsbench.errors import RoutingError
 from capsbench.plan import House
 
@@ -92,8 +92,8 @@ def test_what_it_raises_while_it_is_timed_is_a_sentence(place, command: list[str
     said = place.capsbench(*command, "--threads", "1", "--device", "cpu")
     assert said.code == 2, said.text
     assert said.err.endswith(  # torch's profiler may have words of its own before
-        "capsbench: tiny.yaml: mnist/late.route: late.py, line 14: it raised ValueError: not today. It did not in its "
-        "trial.\n"
+        "capsbench: tiny.yaml: mnist/late.route: routing 'late:route': late.py, line 14: it raised ValueError: not "
+        "today. It did not in its trial.\n"
     )
     assert not list(place.root.rglob("*.json"))
 
@@ -112,14 +112,14 @@ def test_bench_tries_code_beside_the_plan_before_it_times_it(place) -> None:
 def test_what_names_its_plan_is_not_told_twice() -> None:
     house = House.load(REPOSITORY / "examples" / "custom_routing" / "custom-routing.yaml")
     cells = [cell for cell in house.cells if cell.variant == "my_routing:cosine"]
-    for within in (in_words_of_its_routing(house, cells[0]), in_words_of_their_routings(house, cells)):
-        with pytest.raises(RoutingError) as error, within:
-            raise RoutingError(f"{house.path}: said already.")
-        assert str(error.value) == f"{house.path}: said already."
+    with pytest.raises(RoutingError) as error, in_words_of_its_routing(house, *cells):
+        raise RoutingError(f"{house.path}: said already.")
+    assert str(error.value) == f"{house.path}: said already."
 
 
 def test_where_code_of_several_rows_is_timed_the_plan_is_named_alone() -> None:
     house = House.load(REPOSITORY / "examples" / "custom_routing" / "custom-routing.yaml")
-    with pytest.raises(RoutingError) as error, in_words_of_their_routings(house, house.cells):
-        raise RoutingError("routing 'my_routing:cosine': odd.")
-    assert str(error.value) == f"{house.path}: routing 'my_routing:cosine': odd."
+    for tried, words in ((True, " It did not in its trial."), (False, "")):
+        with pytest.raises(RoutingError) as error, in_words_of_its_routing(house, *house.cells, tried=tried):
+            raise RoutingError("routing 'my_routing:cosine': odd.")
+        assert str(error.value) == f"{house.path}: routing 'my_routing:cosine': odd.{words}"
