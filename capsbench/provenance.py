@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import gc
 import hashlib
 import importlib
 import importlib.metadata
@@ -16,7 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
@@ -85,18 +84,6 @@ def _without_words(node: Any, imports: list[ast.Import | ast.ImportFrom]) -> str
     return f"[{','.join(parts)}]"
 
 
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Within: no search for garbage, which would look through a growing tree again and again, for half of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 _read: dict[Path, tuple[int, int]] = {}  # the package's files whose digest is known: their time and size then
 _known = KnownSources(PACKAGE, rules=Path(__file__))
 
@@ -115,8 +102,7 @@ def _look(path: Path) -> Found:
 def _parse(path: Path, source: bytes) -> Found:
     """The digest of one source file and the capsbench modules it imports."""
     nodes: list[ast.Import | ast.ImportFrom] = []
-    with _uncollected():
-        text = _without_words(ast.parse(source, filename=str(path)), nodes)
+    text = _without_words(ast.parse(source, filename=str(path)), nodes)
     imports: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
