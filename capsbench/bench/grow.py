@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from capsbench.bench.measure import Contender, Guard, Say, race, unguarded, wait
+from capsbench.bench.measure import Contender, Say, race, wait
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, as_it_trains, random_batch
 from capsbench.data.batch import Batch
@@ -24,6 +24,7 @@ from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.device import give_memory_back
 from capsbench.training.precisions import precisions
 from capsbench.training.step import Step
+from capsbench.training.what_to_lower import says_what_to_lower
 
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
 PIXELS = (22, 28, 36, 40)  # 288, 1152, 3200 and 4608 input capsules of the paper's CapsNet
@@ -102,14 +103,13 @@ def grow(
     device: torch.device,
     say: Say,
     keep: Callable[[Growth], None] = lambda so_far: None,
-    guard: Guard = unguarded,
 ) -> Growth:
     """Training steps of a cell and of the plain CapsNet at every batch up to `largest`, and at every image size.
 
     `keep` is called after each size with what is there so far, since a lent machine may go, or memory end, before the
     last. Returns rows under `batch` (at 28x28) and `inputs` (at that batch): name, precision, size, median seconds a
     step, images a second, bytes that a step holds at most beside the parameters. Under `seeds` a step is one of each of
-    so many seeds of the cell (`_AtOnce`). Raises as `has_capsules` does, and as `guard`.
+    so many seeds of the cell (`_AtOnce`). Raises as `has_capsules` does, and as `says_what_to_lower`.
     """
     spec = has_capsules(cell)
     found: Growth = {"batch": [], "inputs": [], "seeds": []}
@@ -122,16 +122,16 @@ def grow(
     for images in (n for n in BATCHES if n <= largest):
         words = f"batch {images:,}"
         remedy = f"choose a --grow under {images}" if images > BATCHES[0] else "leave out --grow"
-        with guard(f"bench --grow at {words}", remedy):
+        with says_what_to_lower(f"bench --grow at {words}", remedy):
             measured("batch", words, _rows(house, cell, 28, images, images, rounds, device, say))
     smaller = "choose a smaller --batch"
     for pixels in PIXELS:
         inputs = spec.primary_types * places_of(spec, pixels)
         words = f"{inputs:,} input capsules"
-        with guard(f"bench --grow at {words}, batch {batch:,}", smaller):
+        with says_what_to_lower(f"bench --grow at {words}, batch {batch:,}", smaller):
             measured("inputs", words, _rows(house, cell, pixels, batch, inputs, rounds, device, say))
     for count in SEEDS:
-        with guard(f"bench --grow with {counted(count, 'seed')} at once, batch {batch:,}", smaller):
+        with says_what_to_lower(f"bench --grow with {counted(count, 'seed')} at once, batch {batch:,}", smaller):
             measured("seeds", f"seeds: {count}", _seeds_at_once(house, cell, batch, count, rounds, device, say))
     return found
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from capsbench.bench.grow import PIXELS, has_capsules, places_of
-from capsbench.bench.measure import Contender, Guard, Say, race, unguarded
+from capsbench.bench.measure import Contender, Say, race
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan import Cell
@@ -20,6 +20,7 @@ from capsbench.routing.squash import squash
 from capsbench.training.capture import CudaGraph
 from capsbench.training.device import give_memory_back
 from capsbench.training.fusing import why_not_fused
+from capsbench.training.what_to_lower import says_what_to_lower
 
 IN_MEMORY, FUSED = "votes in memory", "fused"
 
@@ -48,7 +49,6 @@ def routing_alone(
     device: torch.device,
     say: Say,
     keep: Callable[[list[dict[str, Any]]], None] = lambda so_far: None,
-    guard: Guard = unguarded,
 ) -> list[dict[str, Any]]:
     """Forward and backward through a cell's capsule layer, for the input capsules of images of 22 to 40 pixels.
 
@@ -56,12 +56,12 @@ def routing_alone(
     graph, as runs do; on a GPU both ways are timed), inputs, batch, median seconds and all of them, bytes held at most
     beside the arguments (None of a graph's), and `times` and `less_memory`, in relation to IN_MEMORY. `keep` is called
     after each size with the rows so far. Where the layer cannot be fused `say` gets the reason. Raises CapsbenchError
-    for a cell without such a layer, and as `guard`.
+    for a cell without such a layer, and as `says_what_to_lower`.
     """
     spec, found = has_capsules(cell), []
     for pixels in PIXELS:
         words = f"routing of {spec.primary_types * places_of(spec, pixels)} inputs"
-        with guard(f"bench: {words} at batch {batch:,}", "choose a smaller --batch"):
+        with says_what_to_lower(f"bench: {words} at batch {batch:,}", "choose a smaller --batch"):
             found += _of_one_size(spec, pixels, batch, rounds, device, say)
         say(words)
         keep(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +13,10 @@ import torch
 from capsbench.training.precisions import precisions
 
 Say = Callable[[str], None]
-# What a size is measured within, given where that is and what to lower if memory does not hold it.
-Guard = Callable[[str, str], AbstractContextManager[None]]
 # Seconds between two waits, at least: a wait costs as much as a short step, and no run waits after each. A CPU call has
 # nothing to wait for.
 LEAST = {"cpu": 0.0, "cuda": 0.05}
 SIDE = 2048  # of the square matrices whose product sets the peak on a CPU; 8192 on a GPU, which is filled only so
-
-
-def unguarded(_where: str, _remedy: str) -> AbstractContextManager[None]:
-    """A guard that leaves every error as it is."""
-    return nullcontext()
 
 
 @dataclass

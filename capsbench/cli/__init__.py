@@ -61,8 +61,8 @@ def _leave(code: str | int | None) -> None:
 
 def _run() -> None:
     """Never shows a traceback for a CapsbenchError or for Ctrl-C; raises SystemExit."""
-    from capsbench.cli.memory import says_what_to_lower
     from capsbench.cli.travel import app  # it has all commands: its own and those of capsbench.cli.app
+    from capsbench.training.what_to_lower import says_what_to_lower
 
     try:
         # where no command knows better what to lower

@@ -15,13 +15,13 @@ from rich.table import Column, Table
 
 from capsbench.cli.held import held_device
 from capsbench.cli.inputs import in_words_of_its_routing, try_routings
-from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.options import file_to_write, given_beside, is_json
 from capsbench.errors import CapsbenchError, ResourceError, counted
 from capsbench.files import try_to_make, write_json
 from capsbench.locks import writable
 from capsbench.others import crowded
 from capsbench.plan import Cell, House
+from capsbench.training.what_to_lower import says_what_to_lower
 
 ROUNDS = {"cpu": 5, "cuda": 20}  # a round on a GPU takes seconds
 GROWS = {"batch": "batch", "inputs": "input capsules", "seeds": "seeds at once"}
@@ -85,14 +85,14 @@ def run_bench(
             if routing:  # first: it takes seconds and little memory
                 try:
                     of_routing = functools.partial(keep_part, "routing")
-                    routing_alone(cells[0], images, rounds, chosen, say, of_routing, says_what_to_lower)
+                    routing_alone(cells[0], images, rounds, chosen, say, of_routing)
                 finally:
                     if "routing" in result:
                         console.print(routing_table(result["routing"]))
             if largest is not None:
                 try:
                     of_growth = functools.partial(keep_part, "growth")
-                    grow(house, cells[0], images, largest, rounds, chosen, say, of_growth, says_what_to_lower)
+                    grow(house, cells[0], images, largest, rounds, chosen, say, of_growth)
                 finally:
                     if "growth" in result:
                         console.print(growth_table(result["growth"]))

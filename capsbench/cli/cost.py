@@ -29,8 +29,8 @@ def measure(console: Console, house: House, device: str | None, threads: int, do
         console.print(f"{house.folder / 'cost.json'}: measured already")
     else:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own words about GPUs that are not there
-        from capsbench.cli.memory import says_what_to_lower
         from capsbench.evaluation.cost import measure_cost
+        from capsbench.training.what_to_lower import says_what_to_lower
 
         with writable(house.folder):
             house.folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from capsbench.cli.inputs import (
     refuse_without_weights,
     try_routings,
 )
-from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.precision import precision_of
 from capsbench.cli.progress import progress_bars, show_progress
 from capsbench.data.source import DataSource
@@ -31,6 +30,7 @@ from capsbench.files import try_to_make, write_json
 from capsbench.locks import sole, writable
 from capsbench.pipeline import begin_results, dataset_record, finished, with_current_choice
 from capsbench.plan import Cell, House
+from capsbench.training.what_to_lower import says_what_to_lower
 
 if TYPE_CHECKING:
     import torch

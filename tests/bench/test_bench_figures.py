@@ -15,7 +15,6 @@ from capsbench.bench.grow import BATCHES
 from capsbench.bench.measure import Contender
 from capsbench.bench.plain import PlainCapsNet, PlainStep
 from capsbench.bench.run import PLAIN, bench, random_batch
-from capsbench.cli.memory import says_what_to_lower
 from capsbench.errors import ResourceError
 from capsbench.models.convolution import Convolution
 from capsbench.models.flops import flops
@@ -190,6 +189,6 @@ def test_growth_is_kept_size_by_size_and_want_of_memory_names_the_option_that_se
         so_far.update({what: [row["size"] for row in rows] for what, rows in found.items() if rows})
 
     with pytest.raises(ResourceError) as error:
-        grow.grow(house, house.cells[0], 3, 64, 3, CPU, str, keep, says_what_to_lower)
+        grow.grow(house, house.cells[0], 3, 64, 3, CPU, str, keep)
     assert str(error.value) == sentence
     assert so_far == kept | ({"seeds": [1]} if full.startswith("seeds") else {})

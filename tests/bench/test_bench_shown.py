@@ -18,6 +18,7 @@ from capsbench.cli.bench import bench_table, growth_table, routing_table
 from capsbench.errors import CapsbenchError, ResourceError
 from capsbench.report.figures.style import house_style
 from capsbench.report.speed import _growth, _roofline, draw_speed, fastest_uncounted
+from capsbench.training.what_to_lower import says_what_to_lower
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -170,14 +171,14 @@ def test_what_is_measured_before_memory_ends_is_printed_written_and_drawn(
     sofar = {"batch": growth["batch"], "inputs": [], "seeds": []}
 
     def grow(*given: Any) -> None:
-        keep, guard = given[-2:]
+        *_, keep = given
         print("growing")
-        with guard("bench --grow at batch 64", "choose a --grow under 64"):
+        with says_what_to_lower("bench --grow at batch 64", "choose a --grow under 64"):
             keep(sofar)
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     def routing_alone(*given: Any) -> None:
-        keep, _ = given[-2:]
+        *_, keep = given
         keep(routing)
 
     monkeypatch.setattr("capsbench.bench.run.bench", lambda *_: stored | {"others": 0.0})

@@ -13,7 +13,6 @@ from tools import unavailable
 from capsbench.bench import layer
 from capsbench.bench.layer import FUSED, IN_MEMORY, routing_alone
 from capsbench.cli.bench import routing_table
-from capsbench.cli.memory import says_what_to_lower
 from capsbench.errors import ResourceError
 from capsbench.plan import House
 from capsbench.routing import cpu_fused
@@ -79,7 +78,7 @@ def test_where_a_layer_cannot_be_fused_the_reason_is_said(house: House, monkeypa
     assert said[0].endswith("alone, since fused routing needs Triton, which cannot be imported.")
 
 
-def test_each_size_is_kept_when_it_is_there_and_the_guard_says_what_to_lower(
+def test_each_size_is_kept_when_it_is_there_and_want_of_memory_says_what_to_lower(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def of_one_size(_: Any, pixels: int, *__: Any) -> list[dict[str, Any]]:
@@ -91,7 +90,5 @@ def test_each_size_is_kept_when_it_is_there_and_the_guard_says_what_to_lower(
     kept: list[int] = []
     expected = r"^bench: routing of 576 inputs at batch 6: out of memory; choose a smaller --batch\.$"
     with pytest.raises(ResourceError, match=expected):
-        routing_alone(
-            house.cells[0], 6, 3, torch.device("cpu"), str, lambda rows: kept.append(len(rows)), says_what_to_lower
-        )
+        routing_alone(house.cells[0], 6, 3, torch.device("cpu"), str, lambda rows: kept.append(len(rows)))
     assert kept == [1, 2, 3]

@@ -12,10 +12,10 @@ import torch
 from places import PATIENCE, REPOSITORY, Place
 from rich.console import Console
 
-from capsbench.cli.memory import says_what_to_lower
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.errors import ResourceError
 from capsbench.pipeline import open_house
+from capsbench.training.what_to_lower import says_what_to_lower
 
 GIB = 2**30
 MEASURE = """
