@@ -50,10 +50,10 @@ def work(
     is full. Exit code 2: the only runs left are those that failed, each of them named. Exit code 3: all are done, but
     the loss of some was not finite.
     """
-    from capsbench.cli.wanted import Wanted
+    from capsbench.cli.chosen import Wanted
     from capsbench.cli.work import work as until_time_is_up
 
-    wanted = Wanted(tuple(task or ()), tuple(variant or ()), tuple(seed or ()))
+    wanted = Wanted(task or (), variant or (), seed or ())
     undone = until_time_is_up(console, paths, minutes, device, threads, wanted, lent)
     failed = f"{counted(undone.failed, 'run')} could not be done, for the reasons above"
     if undone.waiting:

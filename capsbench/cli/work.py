@@ -13,12 +13,13 @@ from rich.console import Console
 
 from capsbench.cli import DISK
 from capsbench.cli.affnist import say_affnist
+from capsbench.cli.chosen import Wanted
 from capsbench.cli.deadline import Deadline
+from capsbench.cli.expected import expected_seconds
 from capsbench.cli.inputs import import_all, refuse_shared_folders, try_routings
 from capsbench.cli.opening import open_plan
 from capsbench.cli.stages import evaluate_cells, train_cells
 from capsbench.cli.tune import tune_cells
-from capsbench.cli.wanted import Wanted, expected_seconds
 from capsbench.data.source import DataSource
 from capsbench.errors import CapsbenchError, ResourceError, counted, refuse_lost_gpu
 from capsbench.locks import claimed, is_held, writable

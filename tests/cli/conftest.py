@@ -10,7 +10,7 @@ from finished_runs import Asked, finished
 from rich.console import Console
 
 from capsbench.cli import work as working
-from capsbench.cli.wanted import Wanted
+from capsbench.cli.chosen import Wanted
 from capsbench.cli.work import work
 from capsbench.data.source import DataSource
 from capsbench.plan import Cell, House

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from capsbench.cli import work as working
-from capsbench.cli.wanted import Wanted
+from capsbench.cli.chosen import Wanted
 from capsbench.cli.work import Deadline, work
 from capsbench.data.source import DataSource
 from capsbench.errors import ResourceError

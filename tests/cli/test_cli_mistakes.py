@@ -48,7 +48,7 @@ def place(tmp_path: Path) -> Place:
         (["train", "tiny.yaml", "--variant", "cn"], "tiny.yaml has no variant 'cn'; did you mean 'cnn'?"),
         (
             ["evaluate", "tiny.yaml", "--task", "mnist", "--variant", "cn"],
-            "no cell mnist/cn; did you mean 'mnist/cnn'?",
+            "tiny.yaml has no variant 'cn' of task mnist; did you mean 'cnn'?",
         ),
         (["train", "tiny.yaml", "--seed", "7"], "tiny.yaml: none of these rows has seed 7; the seeds are [0]."),
         (

@@ -12,7 +12,7 @@ from finished_runs import Asked, chosen, finished
 from rich.console import Console
 
 from capsbench.cli import work as working
-from capsbench.cli.wanted import expected_seconds
+from capsbench.cli.expected import expected_seconds
 from capsbench.data.source import DataSource
 from capsbench.errors import PlanError
 from capsbench.files import write_json
@@ -154,11 +154,14 @@ def test_a_row_whose_tuning_fails_is_passed_over_with_all_its_seeds(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ({"tasks": ("minst",)}, "there is no task 'minst'; did you mean 'mnist'?"),
+        ({"tasks": ("minst",)}, "b.yaml have no task 'minst'; did you mean 'mnist'?"),
         ({"variants": ("cnn", "capsnet-r3-recom")}, "no variant 'capsnet-r3-recom'; did you mean 'capsnet-r3-recon'?"),
-        ({"seeds": (7,)}, "there is no seed 7; known: 0, 1, 2."),
-        ({"tasks": ("multimnist",), "variants": ("multimnist-cnn", "cnn")}, "'cnn' is not a row of task multimnist."),
-        ({"variants": ("cnn",), "seeds": (5,)}, "no run has this task, variant and seed"),
+        ({"seeds": (7,)}, "b.yaml: none of these rows has seed 7; the seeds are [0, 1, 2]."),
+        (
+            {"tasks": ("multimnist",), "variants": ("multimnist-cnn", "cnn")},
+            "no variant 'cnn' of task multimnist; known: capsnet",
+        ),
+        ({"variants": ("cnn",), "seeds": (5,)}, "mnist/cnn has no seed 5; the seeds are [0, 1, 2]."),
     ],
 )
 def test_what_no_plan_has_is_a_sentence_before_any_work(

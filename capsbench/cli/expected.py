@@ -1,54 +1,15 @@
-"""Which runs `capsbench work` is asked for, and how long one of them will take."""
+"""How long a run will take, by what others of its row took on such a machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capsbench.cli.chosen import is_named, with_seeds
 from capsbench.data.source import DataSource
-from capsbench.errors import PlanError, nearest
 from capsbench.files import read_json
 from capsbench.pipeline import dataset_record, finished
 from capsbench.plan import Cell, House
 from capsbench.provenance import machine
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The runs asked for, by task, variant and seed; an empty field means all."""
-
-    tasks: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-
-    def of(self, houses: list[House]) -> list[list[Cell]]:
-        """Each plan's cells that are wanted, with those of their seeds that are; in the plan's order.
-
-        Raises PlanError, with the nearest name, for a word that no plan knows, and where no run is left.
-        """
-        cells = [cell for house in houses for cell in house.cells]
-        where = ", ".join(str(house.path) for house in houses)
-
-        def check(kind: str, words: tuple[object, ...], names: Iterable[object]) -> None:
-            known = set(names)
-            if unknown := [word for word in words if word not in known]:
-                raise PlanError(f"{where}: there is no {kind} {unknown[0]!r}{nearest(unknown[0], map(str, known))}")
-
-        check("task", self.tasks, (cell.task for cell in cells))
-        check("variant", self.variants, (name for cell in cells for name in (cell.variant, cell.folder_name)))
-        for variant in self.variants:
-            if not any(is_named(cell, self.tasks, [variant]) for cell in cells):
-                raise PlanError(f"{where}: {variant!r} is not a row of task {' or '.join(self.tasks)}.")
-        check("seed", self.seeds, (seed for cell in cells for seed in cell.seeds))
-        named = [[cell for cell in house.cells if is_named(cell, self.tasks, self.variants)] for house in houses]
-        found = [with_seeds(rows, self.seeds) for rows in named]
-        if not any(found):
-            raise PlanError(f"{where}: no run has this task, variant and seed; `capsbench plan` lists the runs.")
-        return found
-
 
 ALONE = 1.5  # a seed alone takes at most so many times its share of several at once (an H200: 1.2 to 1.4 times)
 
