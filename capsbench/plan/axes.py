@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +18,8 @@ from capsbench.plan.variants import Spec, checked
 
 if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House
+
+AXIS_VALUE = re.compile(r"[nr][1-9][0-9]*|tuned|bf16")  # what follows a variant and + in the name of a row made of it
 
 
 class Row(NamedTuple):

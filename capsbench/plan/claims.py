@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from capsbench.errors import PlanError, nearest
+from capsbench.plan.axes import AXIS_VALUE
 from capsbench.plan.load import config_folder, load_variants, sentence_of
 from capsbench.plan.schema import SAFE_NAME
 from capsbench.plan.spec import Spec, Strict
@@ -53,7 +53,6 @@ PARAMETERS = "parameters"  # of a variant at its task's size, from manifests: of
 
 Kind = Literal["value", "direction", "no_difference"]
 Data = Literal["mnist", "fashion-mnist", "kmnist", "affnist", "affnist-synth"]
-AXIS_VALUE = re.compile(r"[nr][1-9][0-9]*|tuned|bf16")  # what plan/axes.py makes of a variant
 DATA_OF_AFFNIST = ("affnist", "affnist-synth")
 
 

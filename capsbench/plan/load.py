@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import PlanError, nearest
+from capsbench.plan.axes import AXIS_VALUE
 from capsbench.plan.custom import check_custom
 from capsbench.plan.digits import check_probe_images, check_training_digits
 from capsbench.plan.outside import code_named
@@ -224,6 +225,11 @@ def _own_variants(
     for name, values in plan.variants.items():
         if name in shipped:
             raise PlanError(f"{path}: variants.{name} has the name of one of the suite's own variants; choose another.")
+        base, _, axis = name.partition("+")
+        if base in shipped and AXIS_VALUE.fullmatch(axis):  # claims about that row would be judged by this variant
+            raise PlanError(
+                f"{path}: variants.{name} has the name of a row that a task makes of {base} itself; choose another."
+            )
         own[name] = {key: value for key, value in values.items() if key != "training"}
         if "training" in values:
             try:

@@ -182,6 +182,8 @@ MISTAKES = [
     ),
     (("mine: {", "../x; rm: {"), "is not a name for a variant"),
     (("mine: {", "cnn: {"), "has the name of one of the suite's own variants"),
+    (("mine: {", "cnn+n10: {"), "variants.cnn+n10 has the name of a row that a task makes of cnn itself"),
+    (("mine: {", "capsnet-r3-recon+tuned: {"), "a row that a task makes of capsnet-r3-recon itself"),
     (("name: small", "name: ../../etc"), "is not a name"),
     (("width: 0.125", "width: 0.125\nwidth: 0.5"), "key 'width' appears twice"),
     (("budget: reduced", "budget: short"), "budget 'short' means epochs: 100"),

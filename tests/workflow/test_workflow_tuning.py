@@ -31,12 +31,13 @@ ROWS = ["cnn", "cnn+tuned", "cnn+n2", "capsnet-r3", "capsnet-r3+r1"]
 
 
 def test_a_variant_that_is_called_as_another_task_s_tuned_row_waits_for_no_tuning(place) -> None:
-    own = "variants: {cnn+tuned: {base: cnn}}\n"
-    affnist = "  affnist: {variants: [cnn+tuned], test_images: 20, held_out: 100, probe_images: 20}\n"
-    (place.folder / "tiny.yaml").write_text(PLAN.replace("tasks:\n", f"{own}tasks:\n{affnist}"))
+    own = "variants: {mine: {base: cnn}, mine+tuned: {base: cnn}}\n"
+    affnist = "  affnist: {variants: [mine+tuned], test_images: 20, held_out: 100, probe_images: 20}\n"
+    plan = PLAN.replace("variants: [cnn,", "variants: [mine, cnn,").replace("tuned: [cnn]", "tuned: [mine]")
+    (place.folder / "tiny.yaml").write_text(plan.replace("tasks:\n", f"{own}tasks:\n{affnist}"))
     jobs = place.would_run()
-    assert {job for job in jobs if job.startswith("Tune")} == {"Tune mnist/cnn+tuned"}
-    assert "Train affnist/cnn+tuned" in jobs
+    assert {job for job in jobs if job.startswith("Tune")} == {"Tune mnist/mine+tuned"}
+    assert "Train affnist/mine+tuned" in jobs
 
 
 @pytest.mark.slow
