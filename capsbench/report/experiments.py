@@ -134,9 +134,12 @@ def _experiment(results: Results, task: str, judged: ClaimsFile) -> Experiment:
 
 
 def _strongest(found: dict[str, Summary], metric: Metric) -> str | None:
-    """The variant with the best mean, whether or not the difference to the next is certain."""
+    """The variant with the best mean, whether or not the difference to the next is certain.
+
+    None where there are several and a table without a TableSpec does not say which mean is better.
+    """
     means = {name: summary.mean for name, summary in found.items() if summary.mean is not None}
-    if not means:
+    if not means or (len(means) > 1 and metric.better is None):
         return None
     sign = -1 if metric.better == "greater" else 1
     return min(means, key=lambda name: sign * means[name])

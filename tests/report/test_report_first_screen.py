@@ -12,6 +12,7 @@ import toy
 import toy_claims
 
 from capsbench.plan.claims import load_claims
+from capsbench.report import tables
 from capsbench.report.claims_file import ClaimsFile
 from capsbench.report.collect import collect
 from capsbench.report.experiments import CAPSULES, VALUE_CLAIMS, experiments, is_baseline
@@ -137,6 +138,19 @@ def test_a_strip_has_ours_the_strongest_baseline_and_the_paper(folder: Path) -> 
     assert two_digit.ours is not None
     assert (two_digit.ours.variant, two_digit.paper) == ("two-digit-kmeans", None)
     assert two_digit.paper_words == "gives no figure"
+
+
+def test_of_several_baselines_none_is_the_strongest_where_no_table_says_which_mean_is_better(
+    folder: Path, monkeypatch
+) -> None:
+    results = collect(folder)
+    monkeypatch.delitem(tables.SPECS, "affnist")  # as of a new task: plain, of accuracies the greatest is the best
+    affnist = experiments(results, toy_claims.claims_file())[1]
+    assert affnist.metric.startswith("accuracy")
+    assert (affnist.scored, affnist.baseline) == (True, None)
+    monkeypatch.delitem(tables.SPECS, "mnist")
+    mnist = experiments(results, toy_claims.claims_file())[0]
+    assert mnist.baseline is not None  # the only one
 
 
 def test_a_strip_shows_the_claim_that_was_judged_and_says_which_of_the_two_it_calls_better(folder: Path) -> None:
