@@ -235,6 +235,21 @@ def test_tasks_that_have_no_run_yet_are_counted_too(tmp_path: Path, task: str, a
     assert tool.of_answers(task, tmp_path, "matched") == {}
 
 
+def test_a_task_of_one_s_own_is_named_and_the_others_are_counted(recount, copied) -> None:
+    folder = copied(SMALL)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["runs"].append({**plan["runs"][0], "task": "mine"})
+    (folder / "plan.json").write_text(json.dumps(plan))
+    own = folder / "runs" / "mine" / "two-digit-kmeans" / "seed-0"
+    shutil.copytree(folder / FIRST, own)
+    (own / "curve.csv").unlink()
+    code, said = recount(folder)
+    assert (code, "7 of 7 runs are finished" in said) == (0, True)
+    (line,) = (line for line in said.splitlines() if line.startswith("Metrics not counted here: "))
+    assert "mine 28x56 top2_accuracy" in line
+    assert "two_digit 28x56 top2_accuracy" not in line
+
+
 def test_nothing_of_the_package_is_used() -> None:
     tree = ast.parse((BENCHMARKS / "recount.py").read_text())
     named = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
