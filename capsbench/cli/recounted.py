@@ -15,7 +15,8 @@ import numpy as np
 
 from capsbench.errors import DataError
 from capsbench.evaluation.curve import NotMatchedError, read_curve, read_off
-from capsbench.plan.tasks import AffnistTask, TaskPlan
+from capsbench.plan.task import TaskPlan
+from capsbench.plan.tasks import AffnistTask
 from capsbench.report.contract import Metrics, read
 from capsbench.report.readers import load_arrays
 

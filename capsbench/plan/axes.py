@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsbench.errors import PlanError, nearest
 from capsbench.plan.digits import digits_there
-from capsbench.plan.tasks import CLASSES, Axis, TaskPlan
+from capsbench.plan.task import CLASSES, Axis, TaskPlan
 from capsbench.plan.variants import Spec, checked
 
 if TYPE_CHECKING:

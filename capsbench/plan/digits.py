@@ -7,7 +7,8 @@ from pathlib import Path
 
 from capsbench.errors import PlanError, counted
 from capsbench.plan.schema import Plan
-from capsbench.plan.tasks import CLASSES, TEST_DIGITS, TRAINING_DIGITS, AffnistTask, TaskPlan
+from capsbench.plan.task import CLASSES, TEST_DIGITS, TRAINING_DIGITS, TaskPlan
+from capsbench.plan.tasks import AffnistTask
 
 # Training digits of the class that has fewest: MNIST's fives, scikit-learn's eights
 SMALLEST_CLASS = {"mnist": 5_421, "fashion-mnist": 6_000, "kmnist": 6_000, "uci-digits": 124}

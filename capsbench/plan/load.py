@@ -20,7 +20,7 @@ from capsbench.plan.outside import code_named
 from capsbench.plan.routings import CUSTOM_ROUTING, is_custom
 from capsbench.plan.schema import SAFE_NAME, Plan
 from capsbench.plan.spec import Said
-from capsbench.plan.tasks import TaskPlan, TrainingPart
+from capsbench.plan.task import TaskPlan, TrainingPart
 from capsbench.plan.variants import SPECS, RoutingOptions, Spec, spec_of
 from capsbench.plan.yaml_file import read_yaml
 

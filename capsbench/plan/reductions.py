@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from capsbench.errors import PlanError, counted
 from capsbench.plan.digits import digits_there
 from capsbench.plan.schema import PUBLISHED_STEPS, SHORT_EPOCHS, Training
-from capsbench.plan.tasks import AFFNIST_EPOCHS, CLASSES, PAPER_PAIRS, SOURCE_EPOCHS, Reduction, TaskPlan, TwoDigitTask
+from capsbench.plan.task import CLASSES, Reduction, TaskPlan
+from capsbench.plan.tasks import AFFNIST_EPOCHS, PAPER_PAIRS, SOURCE_EPOCHS, TwoDigitTask
 
 if TYPE_CHECKING:
     from capsbench.plan.runs import Cell, House

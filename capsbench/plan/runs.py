@@ -17,7 +17,7 @@ from capsbench.plan.digits import STAND_IN_IMAGES, beside_held_out, check_digits
 from capsbench.plan.load import load_plan
 from capsbench.plan.reductions import check_last_epochs, reduced
 from capsbench.plan.schema import CostPlan, Plan, Training
-from capsbench.plan.tasks import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
+from capsbench.plan.task import CLASSES, TRAINING_DIGITS, Reduction, TaskPlan, TrainingPart
 from capsbench.plan.tuning import GRID, PERIOD, RATES, Trial, Tuned, read_choice
 from capsbench.plan.variants import Spec
 from capsbench.provenance import digest_of

@@ -9,19 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from capsbench.plan.spec import Said, Strict, Width
-from capsbench.plan.tasks import (
-    PUBLISHED_STEPS,
-    AffnistTask,
-    Batch,
-    DecayPeriod,
-    Epochs,
-    MnistTask,
-    MultimnistTask,
-    Seeds,
-    TaskPlan,
-    TrainingPart,
-    TwoDigitTask,
-)
+from capsbench.plan.task import PUBLISHED_STEPS, Batch, DecayPeriod, Epochs, Seeds, TaskPlan, TrainingPart
+from capsbench.plan.tasks import AffnistTask, MnistTask, MultimnistTask, TwoDigitTask
 from capsbench.plan.tuning import Tuning
 
 SAFE_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")  # of folders; no shell word

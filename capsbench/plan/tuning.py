@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from capsbench.files import read_json
 from capsbench.plan.spec import Strict
-from capsbench.plan.tasks import Epochs, Seeds
+from capsbench.plan.task import Epochs, Seeds
 
 RATES = (3e-4, 1e-3, 3e-3)
 # What MNIST's rate falls to by the end: 0.0022 of the first rate, as where the authors' 300k steps end, 0.048 of it, or

@@ -13,7 +13,7 @@ from capsbench.errors import PlanError
 from capsbench.plan import House, config_folder, load_variants
 from capsbench.plan.done import run_digests
 from capsbench.plan.runs import results_root
-from capsbench.plan.tasks import Reduction
+from capsbench.plan.task import Reduction
 from capsbench.provenance import digest_of
 from capsbench.training.schedule import rate_at
 

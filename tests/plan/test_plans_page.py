@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from capsbench.plan import House
 from capsbench.plan.schema import Plan, Training
-from capsbench.plan.tasks import TASKS, TaskPlan, TrainingPart
+from capsbench.plan.task import TaskPlan, TrainingPart
+from capsbench.plan.tasks import TASKS
 from capsbench.plan.tuning import Tuning
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "plans.md").read_text()
