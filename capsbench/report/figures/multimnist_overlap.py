@@ -33,15 +33,16 @@ def draw(results: Results) -> Drawing:
         if len(copied):
             axes.plot(copied.index, copied, color=MUTED, linestyle=(0, (1, 1)), lw=1.2)
             end = (copied.index[-1], copied.iloc[-1])
+            rises = copied.iloc[-1] > copied.iloc[0]  # at its end there is room above it, at a falling line's below
             axes.annotate(
                 "copied input",
                 end,
-                (0, -4),
+                (0, 2 if rises else -4),
                 textcoords="offset points",
                 fontsize=7.5,
                 color=MUTED,
                 ha="right",
-                va="top",
+                va="bottom" if rises else "top",
             )
         axes.set_ylabel(label)
         axes.set_xlabel("overlap of the two digits")
