@@ -1,4 +1,4 @@
-"""What docs/overnight.md says of affNIST at an eighth of the width follows from results/overnight."""
+"""What docs/overnight.md says of affNIST and MultiMNIST at an eighth of the width follows from results/overnight."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ ROWS = {
     "CNN of Table 1, without padding": "cnn-valid-eighth",
     "ConvNet-Avg": "convnet-avg",
 }
+PAIRS = {
+    "CNN": "multimnist-cnn-eighth",
+    "CapsNet r=1, reconstruction": "capsnet-r1-recon",
+    "CapsNet r=3, reconstruction": "capsnet-r3-recon",
+}
 LAST, HELD_OUT, MATCHED = ("converged", "accuracy"), ("converged", "held_out_accuracy"), ("matched", "accuracy")
-COUNTS = ("Twelve", "Thirteen", "Fourteen", "Fifteen", "Sixteen", "Seventeen", "Eighteen")
+COUNTS = dict(enumerate(("Eighteen", "Nineteen", "Twenty", "Twenty-one"), start=18))
 
 
 @pytest.fixture(scope="module")
 def manifests() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(RUNS.glob("*/seed-*/manifest.json"))]
+    return [json.loads(path.read_text()) for path in sorted(RUNS.parent.glob("*/*/seed-*/manifest.json"))]
 
 
 def values(variant: str, condition: str, metric: str) -> list[float]:
@@ -51,10 +56,11 @@ def test_every_run_there_is_is_in_the_table(manifests) -> None:
             expected = seeds if len(seeds) < 2 else [sum(seeds) / len(seeds), *seeds]
             assert numbers(cell) == pytest.approx(expected, abs=0.0501), (first, what)
             assert seeds or cell == "not matched"
-    assert {of["run"]["variant"] for of in manifests} == set(ROWS.values())
+    assert {of["run"]["variant"] for of in manifests if of["run"]["task"] == "affnist"} == set(ROWS.values())
     planned = House.load(config_folder() / "overnight.yaml").cells
-    count = next(word for word, number in zip(COUNTS, range(12, 19), strict=True) if number == len(manifests))
-    assert f"**{count} of its {sum(len(cell.seeds) for cell in planned)} runs are there" in PAGE
+    count, of_task = COUNTS[len(manifests)], Counter(of["run"]["task"] for of in manifests)
+    there = f"{of_task['affnist']} on affNIST, {of_task['multimnist']} on MultiMNIST"
+    assert f"**{count} of its {sum(len(cell.seeds) for cell in planned)} runs are there: {there}." in PAGE
     assert f"of which {count.lower()} runs are there ([overnight.md](overnight.md))" in words_of("docs/reproduction.md")
 
 
@@ -112,6 +118,38 @@ def test_a_difference_that_is_told_is_the_table_s() -> None:
         row = rows.loc[(variant, *LAST), ["difference", "ci_low", "ci_high"]].tolist()
         told = said(rf"{words.format(NUMBER)} \({TO}\)", words_of("README.md"))
         assert told == pytest.approx(row, abs=0.0501), variant
+
+
+def pairs(variant: str) -> dict[str, float]:
+    """The metrics of a row's one run on MultiMNIST."""
+    (file,) = (RUNS.parent / "multimnist" / variant).glob("seed-*/test/metrics.json")
+    metrics = json.loads(file.read_text())
+    assert metrics["images"] == 100_000
+    return {name: of["value"] for name, of in metrics["metrics"].items()}
+
+
+def test_what_is_said_of_multimnist(manifests) -> None:
+    names = "error", "half_credit_error", "assignment_accuracy_true", "iou_true"
+    found = rows_of(NAME, PAIRS, columns=5, section="MultiMNIST")
+    for first, cells in found.items():
+        of = pairs(PAIRS[first])
+        assert numbers(" ".join(cells[:3])) == pytest.approx([of[n] for n in names[:3] if n in of], abs=0.0501), first
+        assert numbers(cells[3]) == pytest.approx([of[n] for n in names[3:] if n in of], abs=0.00501), first
+    (copied,) = rows_of(NAME, ["the merged image itself"], columns=5, section="MultiMNIST").values()
+    cnn, once, thrice = (pairs(row) for row in PAIRS.values())
+    baseline = [thrice["baseline_assignment_accuracy"], thrice["baseline_iou"]]
+    assert numbers(" ".join(copied)) == pytest.approx(baseline, abs=0.00501)
+    told = said(
+        rf"the CNN, with {NUMBER} times the parameters \({NUMBER} million\), has {NUMBER} points fewer pairs wrong "
+        rf"than CapsNet, and CapsNet {NUMBER} fewer with three passes than with one",
+        PAGE,
+    )
+    size = {of["run"]["variant"]: of["parameters"] for of in manifests if of["run"]["task"] == "multimnist"}
+    of_cnn, of_capsules = size[PAIRS["CNN"]], size["capsnet-r3-recon"]
+    expected = [of_cnn / of_capsules, of_cnn / 1e6, thrice["error"] - cnn["error"], once["error"] - thrice["error"]]
+    assert told == pytest.approx(expected, abs=0.0501)
+    spec = House.load(config_folder() / "overnight.yaml").cell("multimnist", "capsnet-r3-recon").spec
+    assert "the decoder's hidden layers have {} and {} numbers".format(*spec.model_dump()["decoder"]) in PAGE
 
 
 def test_how_they_were_made(manifests) -> None:
