@@ -173,7 +173,7 @@ def test_rows_go_on_between_the_commands_to_a_lent_machine_and_come_back_with_ea
     with tarfile.open(out / "tiny.tar.gz") as stored:
         for seed in (0, 1):
             assert f"tiny/runs/mnist/cnn/seed-{seed}/manifest.json" in stored.getnames()
-    assert "did you mean 'mnist/cnn'?" in (out / "log").read_text()
+    assert "has no variant 'nothing' of task mnist; known: cnn" in (out / "log").read_text()
     copied = ["bash", str(tmp_path / "loan" / "loan.sh")]  # a later command that carries nothing has only this
     assert told("begin", "tiny.yaml:mnist:nothing", script=copied) == ""
     assert "all rows are done" in told("wait", "1000", script=copied)
