@@ -14,7 +14,7 @@ from capsbench.bench.measure import Contender, Say, race
 from capsbench.evaluation.memory import peak_bytes
 from capsbench.models.capsule_layer import CapsuleLayer
 from capsbench.plan import Cell
-from capsbench.plan.tasks import CLASSES
+from capsbench.plan.task import CLASSES
 from capsbench.plan.variants import CapsNetSpec
 from capsbench.routing.squash import squash
 from capsbench.training.capture import CudaGraph

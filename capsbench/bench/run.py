@@ -24,7 +24,7 @@ from capsbench.models.flops import flops
 from capsbench.models.layout import channels_last
 from capsbench.others import Others
 from capsbench.plan import Cell, House
-from capsbench.plan.tasks import TRAINING_DIGITS
+from capsbench.plan.task import TRAINING_DIGITS
 from capsbench.provenance import git_state, machine, versions
 from capsbench.training.capture import CapturedStep, captured
 from capsbench.training.fusing import choose_routing, plain_routing

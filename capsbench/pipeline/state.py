@@ -19,7 +19,7 @@ from capsbench.provenance import PACKAGE, digest_of, digest_of_file, source_dige
 
 SHOWN = ("report.html", "plan.json")  # the report, and what it is of
 # modules of capsbench.plan, which source_digest leaves out
-PLAN_OF_REPORT = ("claims", "load", "outside", "same_bits", "spec", "tasks", "yaml_file")
+PLAN_OF_REPORT = ("claims", "load", "outside", "same_bits", "spec", "task", "tasks", "yaml_file")
 
 
 def finished(house: House, cell: Cell, seed: int, data: str) -> dict[str, Any] | None:

@@ -10,11 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from capsbench.plan.spec import Fraction, Spec
-from capsbench.plan.task import CLASSES as CLASSES
-from capsbench.plan.task import PUBLISHED_STEPS as PUBLISHED_STEPS
-from capsbench.plan.task import TEST_DIGITS as TEST_DIGITS
-from capsbench.plan.task import TRAINING_DIGITS as TRAINING_DIGITS
-from capsbench.plan.task import Pairs, Reduction, TaskPlan
+from capsbench.plan.task import CLASSES as CLASSES  # models have it from here, by whose source published runs count
+from capsbench.plan.task import TEST_DIGITS, TRAINING_DIGITS, Pairs, Reduction, TaskPlan
 
 PAPER_PAIRS = 60_000_000  # MultiMNIST's training pairs, section 6
 TEST_PAIRS = 10_000_000  # its test pairs, section 6

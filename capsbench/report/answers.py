@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capsbench.plan.tasks import CLASSES
+from capsbench.plan.task import CLASSES
 from capsbench.report.readers import AGAIN, Arrays, read_arrays
 from capsbench.report.results import Results, Run
 

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from capsbench.plan.tasks import TEST_DIGITS, TEST_PAIRS
+from capsbench.plan.task import TEST_DIGITS
+from capsbench.plan.tasks import TEST_PAIRS
 from capsbench.report.captions import SYNTHETIC, listing, range_of, reductions_of
 from capsbench.report.results import Results, Run
 from capsbench.report.tables import last_epochs

@@ -9,7 +9,7 @@ from statistics import mean
 
 import pandas as pd
 
-from capsbench.plan.tasks import TRAINING_DIGITS
+from capsbench.plan.task import TRAINING_DIGITS
 from capsbench.report.captions import listing
 from capsbench.report.results import Results, Run
 from capsbench.report.wide import NOTHING, Column, Entry, ExtraTable, WideRow, WideTable

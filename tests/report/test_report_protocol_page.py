@@ -20,14 +20,12 @@ from capsbench.data.multimnist import PairSet, overlap
 from capsbench.data.testing import TEST_SEED
 from capsbench.plan import load_variants
 from capsbench.plan.schema import SHORT_EPOCHS, Training
+from capsbench.plan.task import PUBLISHED_STEPS, TEST_DIGITS, TRAINING_DIGITS
 from capsbench.plan.tasks import (
     AFFNIST_EPOCHS,
     DRAWN_PAIRS,
     PAPER_PAIRS,
-    PUBLISHED_STEPS,
-    TEST_DIGITS,
     TEST_PAIRS,
-    TRAINING_DIGITS,
     AffnistTask,
     MultimnistTask,
     TwoDigitTask,

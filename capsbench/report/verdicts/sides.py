@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from capsbench.plan.claims import PARAMETERS, Claim
-from capsbench.plan.tasks import DRAWN_METRICS, MATCHED_AT, TEST_DIGITS, TEST_PAIRS
+from capsbench.plan.task import TEST_DIGITS
+from capsbench.plan.tasks import DRAWN_METRICS, MATCHED_AT, TEST_PAIRS
 from capsbench.report.captions import listing
 from capsbench.report.contract import Reduced
 from capsbench.report.results import Results, Run
