@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from test_report_crossed import sides
 
-from capsbench.report.statistics import Estimate, crossed, difference, one_sample, seeds_to_decide
+from capsbench.report.statistics import Estimate, crossed, difference, exact, one_sample, seeds_to_decide
 from capsbench.report.statistics.estimate import satterthwaite
 from capsbench.report.verdicts import words
 
@@ -61,6 +61,27 @@ def test_the_seeds_that_are_named_decide_on_the_same_digits(fixed: float, distan
         told.append(float((apart > reach).mean()))
     assert told[0] < 0.805
     assert 0.795 < told[1] < 0.85
+
+
+@pytest.mark.parametrize("level", [0.05, 0.01, 0.001])
+@pytest.mark.parametrize("distance", [0.3, 0.55, 0.8, 1.1, 1.7, 2.4])
+@pytest.mark.parametrize("cells", [1, 2])
+def test_without_digits_the_seeds_are_those_of_the_noncentral_t(distance: float, level: float, cells: int) -> None:
+    """One cell against a constant, or two cells, of a spread of 1: as tables of power have it."""
+    spread = [-1.0, 0.0, 1.0]
+    estimate = one_sample(spread) if cells == 1 else difference(spread, [0.0, 1.0, 2.0])
+    assert estimate is not None
+
+    def power(n: int) -> float:
+        freedom = cells * (n - 1)
+        off = distance / math.sqrt(cells / n)
+        return float(stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, off))
+
+    assert seeds_to_decide(estimate, (distance,), level) == next(n for n in range(4, 1000) if power(n) >= 0.8)
+
+
+def test_a_number_that_every_run_has_alike_is_told_by_the_next_seed() -> None:
+    assert seeds_to_decide(exact(3.0), (0.5,), 0.05) == 2
 
 
 def with_digits(estimate: Estimate, fixed: float) -> Estimate:
