@@ -65,6 +65,7 @@ def sentence_of(
         return PlanError(f"{file}: {where} is {first['input']!r}{nearest(first['input'], words)}")
     message = re.sub(r"^(Value error, |Input )", "", first["msg"])
     message = re.sub(r"valid dictionary( or instance of \w+)?", "mapping of keys to values", message)
+    message = re.sub(r"^\w+ (should have at \w+ \d+ items?) after validation.*", r"\1", message)
     if first["type"] == "value_error":
         end = "" if message.endswith(("?", ".")) else "."
         return PlanError(f"{file}: {f'{where}: ' if key or prefix else ''}{message}{end}")
