@@ -155,12 +155,13 @@ def test_counts_that_are_not_the_pairs_judge_nothing(tmp_path: Path, change: str
     assert words in judgement.why
 
 
-def test_digits_that_are_none_judge_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("none", [lambda bases: bases.astype(float), lambda bases: bases.astype(np.int64) - 1])
+def test_digits_that_are_none_judge_nothing(tmp_path: Path, none) -> None:
     folder, *_ = answered(tmp_path / "full", "two_digit")
     path = predictions(folder, "two_digit", "two-digit-kmeans", 0)
     with np.load(path) as file:
         stored = dict(file)
-    stored["bases"] = stored["bases"].astype(float)
+    stored["bases"] = none(stored["bases"])
     np.savez(path, **stored)
     judgement = one(folder, direction("two_digit"))
     assert judgement.verdict == "not run"

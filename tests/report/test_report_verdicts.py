@@ -291,6 +291,7 @@ def test_claims_json_says_it_all(full: Path, tmp_path: Path) -> None:
     again, results = judged(full, claim("value"), claim("direction"), claim("no_difference", cell="mnist/capsnet-r1"))
     write_json(tmp_path / "again.json", again.as_json(results, {"mnist_error"}))
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "claims.json").read_bytes()
+    assert again.as_json(results, {"claims"})["claims"][1]["figures"] == []  # a figure that was not drawn has no link
 
 
 def test_claims_edited_after_the_runs_are_marked(full: Path) -> None:
