@@ -125,6 +125,25 @@ def test_lengths_are_told_in_steps_of_the_digits_that_the_plan_trains_on(
     assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [("steps", *steps)]
 
 
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("{decay_period: 900}", ("decay_period", "900 steps", "scaled")),
+        ("{decay_period: published}", ("decay_period", "2000 steps", "scaled")),
+        ("{decay: 0.9}", ("decay", "0.9", "0.96")),
+        ("{rate: 0.002}", ("rate", "0.002", "0.001")),
+    ],
+)
+def test_another_schedule_is_told_in_steps(tmp_path: Path, own: str, said: tuple[str, str, str]) -> None:
+    (tmp_path / "schedules.yaml").write_text(
+        "budget: reduced\nseeds: [0]\ntraining: {steps: 300_000}\n"
+        f"variants: {{other: {{base: cnn, training: {own}}}}}\n"
+        "tasks: {mnist: {variants: [cnn, other], reference: cnn}}\n"
+    )
+    (entry,) = House.load(tmp_path / "schedules.yaml").describe({})["comparisons"]["ablation"]["mnist"]
+    assert [(d["factor"], d["value"], d["reference"]) for d in entry["differs"]] == [said]
+
+
 def test_a_tuned_task_tells_the_periods_of_its_own_full_training(tmp_path: Path) -> None:
     """MultiMNIST's rate falls every 20,000 of 468,750 steps."""
     (tmp_path / "pairs.yaml").write_text(

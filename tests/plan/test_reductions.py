@@ -49,6 +49,50 @@ def test_another_training_than_the_budget_promises_judges_no_published_value(tmp
         assert all(found.startswith(wanted) for found, wanted in zip(said, words, strict=True))
 
 
+LONG = "budget: reduced\nseeds: [0, 1, 2, 3, 4]\ntraining: {steps: %s}\n"
+PAIRS = "multimnist: {variants: [multimnist-cnn], training: {steps: %s}}"
+BOTH = "two_digit: {variants: [two-digit-kmeans, two-digit-average-mlp], training: {epochs: %s, decay: 1.0}}"
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "said"),
+    [
+        (SHORT % "", CNN % "", [("budget", "46,875 steps instead of the authors' 300,000")]),
+        (SHORT % "", CNN % ", training: {steps: 46_875}", [("budget", "46,875 steps instead of the authors' 300,000")]),
+        (
+            SHORT % "",
+            CNN % ", training: {steps: 46_874}",
+            [("training", "46,874 steps instead of the authors' 300,000")],
+        ),
+        (AUTHORS % "", CNN % "", []),
+        (
+            AUTHORS % "",
+            CNN % ", training: {steps: 299_999}",
+            [("training", "299,999 steps instead of the authors' 300,000")],
+        ),
+        (AUTHORS % "", PAIRS % 468_750, []),
+        (AUTHORS % "", PAIRS % 468_749, [("training", "59,999,872 training pairs seen, of the paper's 60,000,000")]),
+        (SHORT % "", BOTH % 20, []),
+        (SHORT % "", BOTH % 10, [("training", "4,688 steps, less than the source's 20 epochs")]),
+        (
+            SHORT % "",
+            BOTH % 9,
+            [
+                ("training", "4,219 steps, less than the source's 10 epochs"),
+                ("training", "4,219 steps, less than the source's 20 epochs"),
+            ],
+        ),
+        (LONG % 300_000, CNN % "", [("training", "300,000 steps")]),
+        (LONG % 299_999, CNN % "", [("training", "299,999 steps instead of 300,000 steps")]),
+    ],
+)
+def test_a_step_less_than_the_full_length_is_a_shorter_training(tmp_path: Path, head: str, task: str, said) -> None:
+    """Which judges no published number, where 100 epochs of MNIST under their own name do."""
+    changed = house(tmp_path, head, task)
+    found = [(kind, words) for cell in changed.cells for kind, words, _ in changed.reduced(cell)]
+    assert found == said
+
+
 def test_a_variant_with_a_training_of_its_own_is_asked_for_by_its_name() -> None:
     paper = House.load(config_folder() / "paper.yaml")
     cell = paper.cell("two_digit", "two-digit-kmeans-source")  # ten epochs, as its title says
