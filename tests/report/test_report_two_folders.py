@@ -35,7 +35,7 @@ def of(a: Path, b: Path, variant: str) -> Change:
 
 def test_a_copy_is_identical(healthy: Path, other: Path) -> None:
     found = compare(collect(healthy), collect(other))
-    assert {change.found for change in found.changes} == {"identical"}
+    assert {(change.found, change.difference) for change in found.changes} == {("identical", 0.0)}
     assert found.differences == []
     assert {change.metric for change in found.changes if change.task == "mnist"} == {"error"}
     assert len(compare(collect(healthy), collect(other), every_metric=True).changes) > len(found.changes)
@@ -123,8 +123,8 @@ def test_other_data_are_not_compared(folder: Path, other: Path) -> None:
 
 def test_a_cell_of_one_side_is_named(folder: Path, other: Path) -> None:
     shutil.rmtree(folder / "runs" / "mnist" / "cnn")
-    assert of(folder, other, "cnn").found == "only in B"
-    assert of(other, folder, "cnn").found == "only in A"
+    assert (of(folder, other, "cnn").found, of(folder, other, "cnn").unit) == ("only in B", "%")
+    assert (of(other, folder, "cnn").found, of(other, folder, "cnn").unit) == ("only in A", "%")
 
 
 def test_config_versions_device_and_budget_are_told_apart(folder: Path, other: Path) -> None:
