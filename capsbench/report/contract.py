@@ -86,7 +86,7 @@ class PlannedRun(RunName):
 
 
 class Reduced(ResultsFile):
-    """What a cell does with less than the protocol: its kinds are those of Reduction (capsbench/plan/tasks.py)."""
+    """What a cell does with less than the protocol: its kinds are those of Reduction (capsbench/plan/task.py)."""
 
     kind: Literal["experiment", "training", "budget", "digits", "measuring"]
     words: str
