@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -128,10 +129,6 @@ def pairs(variant: str, metric: str) -> list[float]:
     found = [json.loads(file.read_text()) for file in files]
     assert {metrics["images"] for metrics in found} == {100_000}
     return [metrics["metrics"][metric]["value"] for metrics in found if metric in metrics["metrics"]]
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def test_what_is_said_of_multimnist(manifests) -> None:
